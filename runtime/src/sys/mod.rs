@@ -1,0 +1,6 @@
+//! The only unsafe code: what neither std nor nix offers safely.
+#![allow(unsafe_code)]
+
+mod pages;
+
+pub use pages::Pages;

@@ -1,0 +1,134 @@
+//! What the command line asks for, validated and typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dunnage_runtime::reaper::Timing;
+use log::LevelFilter;
+
+/// A container to create and to watch.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// `--cid`: the container's id, and the name of its exit file.
+    pub(crate) id: OsString,
+    /// `--cuuid`: the name of the link in the socket directory.
+    pub(crate) uuid: OsString,
+    /// Which keys messages on the sync pipe have.
+    pub(crate) api: Api,
+    /// `--bundle`, absolute.
+    pub(crate) bundle: PathBuf,
+    /// The OCI runtime and its command line.
+    pub(crate) runtime: Runtime,
+    /// `--container-pidfile`: where the runtime writes the container's pid.
+    pub(crate) container_pid_file: PathBuf,
+    /// What the container's standard streams are.
+    pub(crate) stdio: Stdio,
+    /// `--leave-stdin-open`: an attach client that ends its input does not end the container's.
+    pub(crate) leave_stdin_open: bool,
+    /// The attach socket.
+    pub(crate) attach: Attach,
+    /// Where the container's output is logged.
+    pub(crate) log: Logging,
+    /// What is left behind when the container has ended.
+    pub(crate) exit: Exit,
+    /// How the shim becomes a process of its own.
+    pub(crate) detach: Detach,
+    /// `--syslog`: the shim's own messages go to syslog as well.
+    pub(crate) syslog: bool,
+    /// `--log-level`.
+    pub(crate) level: LevelFilter,
+    /// The bounds of `reaper.md`.
+    pub(crate) timing: Timing,
+}
+
+/// The dialect of the sync pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    /// `{"pid": N}`, `{"exit_code": N}`: what CRI-O reads.
+    Legacy,
+    /// `{"data": N}`: `--api-version`, what Podman reads.
+    V1,
+}
+
+/// The OCI runtime.
+#[derive(Debug)]
+pub(crate) struct Runtime {
+    /// `--runtime`, an executable.
+    pub(crate) path: PathBuf,
+    /// `--systemd-cgroup`.
+    pub(crate) systemd_cgroup: bool,
+    /// `--runtime-arg`: before the subcommand.
+    pub(crate) args: Vec<OsString>,
+    /// `--runtime-opt` and `--restore-arg`: after the subcommand's own options.
+    pub(crate) opts: Vec<OsString>,
+    /// `--no-pivot`.
+    pub(crate) no_pivot: bool,
+    /// `--no-new-keyring`.
+    pub(crate) no_new_keyring: bool,
+}
+
+/// What a container has for standard streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stdio {
+    /// `--terminal`.
+    Terminal,
+    /// Pipes, and stdin from /dev/null.
+    Pipes,
+    /// Pipes, stdin among them: `--stdin`.
+    PipesWithStdin,
+}
+
+/// Where the attach socket is.
+#[derive(Debug)]
+pub(crate) struct Attach {
+    /// `--socket-dir-path`: the directory of the link to the bundle; none with `--full-attach`.
+    pub(crate) link_dir: Option<PathBuf>,
+    /// `--attach-stall-timeout`: how long a client may keep everything waiting.
+    pub(crate) stall_timeout: Option<Duration>,
+}
+
+/// Where output is logged.
+#[derive(Debug)]
+pub(crate) struct Logging {
+    /// The k8s-file: the last one named, if any.
+    pub(crate) file: Option<PathBuf>,
+    /// `--log-size-max` in bytes, where it is above 0.
+    pub(crate) size_max: Option<u64>,
+    /// Whether log and exit file are synced before the end: not with `--no-sync-log`.
+    pub(crate) sync: bool,
+}
+
+/// What the end of the container leaves behind.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    /// `--exit-dir`.
+    pub(crate) dir: Option<PathBuf>,
+    /// `--persist-dir`.
+    pub(crate) persist_dir: Option<PathBuf>,
+    /// `--exit-command`.
+    pub(crate) command: Option<ExitCommand>,
+}
+
+/// What runs at the end.
+#[derive(Debug)]
+pub(crate) struct ExitCommand {
+    /// `--exit-command`.
+    pub(crate) path: PathBuf,
+    /// `--exit-command-arg`.
+    pub(crate) args: Vec<OsString>,
+    /// `--exit-delay`.
+    pub(crate) delay: Duration,
+}
+
+/// Whether the started process stays.
+#[derive(Debug)]
+pub(crate) enum Detach {
+    /// `--sync`: it is the long side itself.
+    Sync,
+    /// It forks the long side and ends.
+    Fork {
+        /// `--conmon-pidfile`: where it writes the long side's pid.
+        pid_file: Option<PathBuf>,
+    },
+}
