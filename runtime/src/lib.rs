@@ -9,4 +9,5 @@ pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
 pub mod reaper;
+pub mod signals;
 pub mod sys;
