@@ -22,7 +22,7 @@ impl Signals {
         read.set_nonblocking(true)?;
         write.set_nonblocking(true)?;
         let numbers = signals.iter().map(|&signal| signal as i32);
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly::default(), numbers)?;
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers)?;
         let mut original_mask = SigSet::empty();
         let caught: SigSet = signals.iter().copied().collect();
         sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&caught), Some(&mut original_mask))?;
