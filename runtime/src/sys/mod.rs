@@ -2,11 +2,13 @@
 #![allow(unsafe_code)]
 
 mod inherited;
+mod local_time;
 mod pages;
 mod pidfd;
 mod spawn;
 
 pub use inherited::InheritedFds;
+pub use local_time::local_offset;
 pub use pages::Pages;
 pub use pidfd::{Pidfd, is_zombie, reap_zombie};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
