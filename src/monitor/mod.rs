@@ -172,7 +172,10 @@ impl Monitor {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        [self.driver.next_timeout(), self.relay.next_timeout(), self.ending_timeout()].into_iter().flatten().min()
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn handle(&mut self, event: Event<Source>, now: Instant) {
@@ -211,6 +214,9 @@ impl Monitor {
         }
         if self.relay.next_timeout().is_some_and(|at| at <= now) {
             self.relay.handle_timeout(&self.event_loop, &mut self.log, now);
+        }
+        if self.log.deadline().is_some_and(|at| at <= now) {
+            self.log.handle_deadline();
         }
         if self.ending_timeout().is_some_and(|at| at <= now) {
             self.handle_ending_timeout(now);

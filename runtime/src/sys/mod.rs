@@ -8,7 +8,7 @@ mod pidfd;
 mod spawn;
 
 pub use inherited::InheritedFds;
-pub use local_time::local_offset;
+pub use local_time::utc_offset;
 pub use pages::Pages;
 pub use pidfd::{Pidfd, is_zombie, reap_zombie};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
