@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -11,9 +12,8 @@ use std::process;
 #[derive(Debug)]
 pub(crate) struct WholeFile {
     file: File,
-    temporary: PathBuf,
+    temporary: Temporary,
     path: PathBuf,
-    in_place: bool,
 }
 
 impl WholeFile {
@@ -33,24 +33,27 @@ impl WholeFile {
             }
             result => result?,
         };
-        Ok(Self { file, temporary, path: path.to_path_buf(), in_place: false })
+        Ok(Self { file, temporary: Temporary(temporary), path: path.to_path_buf() })
     }
 
     /// Writes `content` and puts the file into place, over any that is there. It is not synced.
     pub(crate) fn commit(mut self, content: &[u8]) -> io::Result<CommittedFile> {
         self.file.write_all(content)?;
-        fs::rename(&self.temporary, &self.path)?;
-        self.in_place = true;
-        Ok(CommittedFile { file: self.file.try_clone()?, path: self.path.clone() })
+        fs::rename(&self.temporary.0, &self.path)?;
+        // There is nothing under that name any more; only its text is leaked, a few bytes once per file.
+        mem::forget(self.temporary);
+        Ok(CommittedFile { file: self.file, path: self.path })
     }
 }
 
-impl Drop for WholeFile {
+/// A name that is removed unless the file got another one.
+#[derive(Debug)]
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.in_place {
-            // Best effort: the directory may be gone, which is why nothing was put into place.
-            let _ = fs::remove_file(&self.temporary);
-        }
+        // Best effort: the directory may be gone, which is why nothing was put into place.
+        let _ = fs::remove_file(&self.0);
     }
 }
 

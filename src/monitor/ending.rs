@@ -135,7 +135,9 @@ impl Monitor {
     /// Gives up all that belonged to the container, and turns to what follows it.
     fn let_go(&mut self, end: End, now: Instant) {
         self.relay.close(&self.event_loop);
-        self.fifos = None;
+        for fifo in self.fifos.drain(..) {
+            fifo.close(&self.event_loop);
+        }
         self.sync.close();
         if self.config.log.sync {
             self.log.sync();

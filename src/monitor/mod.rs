@@ -2,20 +2,21 @@
 
 mod ending;
 
+use std::io;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use dunnage_runtime::driver::{Driver, RuntimeCall};
 use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Outcome};
-use dunnage_runtime::signals::Signals;
-use dunnage_runtime::sys::{InheritedFds, Program, Ties};
+use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
 use log::{debug, error, info, warn};
 use nix::sys::signal::Signal;
 
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
-use crate::relay::{AttachSocket, ControlFifos, Relay, Request};
+use crate::relay::{AttachSocket, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{CallerPipes, Console, Handover, OomScore, SyncPipe, create_args};
 
@@ -82,7 +83,7 @@ struct Monitor {
     relay: Relay,
     log: Log,
     attach: AttachSocket,
-    fifos: Option<ControlFifos>,
+    fifos: Vec<ControlFifo>,
     console: Option<Console>,
     sync: SyncPipe,
     inherited: InheritedFds,
@@ -96,8 +97,13 @@ impl Monitor {
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
         let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
-        let attach = AttachSocket::bind(&config)?;
-        let fifos = ControlFifos::make(&event_loop, &config.bundle)?;
+        let (attach, listener) =
+            AttachSocket::create(&config.bundle, config.attach.link_dir.as_deref(), &config.uuid).context(|| "attach")?;
+        let fifos = [Fifo::Ctl, Fifo::Winsz]
+            .into_iter()
+            .map(|fifo| ControlFifo::create(&event_loop, &config.bundle, fifo))
+            .collect::<io::Result<Vec<_>>>()
+            .context(|| "control fifos")?;
         let console = match config.stdio {
             Stdio::Terminal => Some(Console::listen(&event_loop)?),
             Stdio::Pipes | Stdio::PipesWithStdin => None,
@@ -105,14 +111,14 @@ impl Monitor {
         let (mut relay, child_stdio) =
             Relay::new(&event_loop, config.stdio, config.leave_stdin_open, config.attach.stall_timeout)
                 .context(|| "cannot make the container's pipes")?;
-        relay.listen(&event_loop, &attach).context(|| "cannot watch the attach socket")?;
+        relay.listen(&event_loop, listener).context(|| "cannot watch the attach socket")?;
 
         let mut driver = Driver::new(config.timing);
         let console_path = console.as_ref().map(Console::path);
         let program = Program {
             path: config.runtime.path.as_os_str(),
             args: create_args(&config, console_path.as_deref()),
-            stdio: child_stdio.as_fds(),
+            stdio: [child_stdio.stdin.as_fd(), child_stdio.stdout.as_fd(), child_stdio.stderr.as_fd()],
             ties: Ties::OwnGroupDiesWithParent,
             mask: signals.original_mask(),
             oom_score_adj: oom_score.original,
@@ -136,7 +142,7 @@ impl Monitor {
             relay,
             log,
             attach,
-            fifos: Some(fifos),
+            fifos,
             console,
             sync,
             inherited,
@@ -184,7 +190,8 @@ impl Monitor {
             Source::Signals => {}
             Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
             Source::Relay(source) => {
-                self.relay.handle(&self.event_loop, &mut self.log, source, event.readable, event.writable, now);
+                let event = Event { source, readable: event.readable, writable: event.writable };
+                self.relay.handle(&self.event_loop, &mut self.log, event, now);
                 self.tell_output_closed(now);
             }
             Source::ConsoleListener => self.accept_console(now),
@@ -194,7 +201,7 @@ impl Monitor {
     }
 
     fn handle_signals(&mut self, now: Instant) {
-        for signal in self.signals.pending().collect::<Vec<_>>() {
+        for signal in self.signals.pending() {
             match signal {
                 Signal::SIGCHLD => self.driver.handle_sigchld(&self.event_loop, now),
                 Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT => {
@@ -213,7 +220,8 @@ impl Monitor {
             self.driver.handle_timeout(&self.event_loop, now);
         }
         if self.relay.next_timeout().is_some_and(|at| at <= now) {
-            self.relay.handle_timeout(&self.event_loop, &mut self.log, now);
+            self.relay.handle_timeout(&self.event_loop, now);
+            self.log.release();
         }
         if self.log.deadline().is_some_and(|at| at <= now) {
             self.log.handle_deadline();
@@ -229,9 +237,10 @@ impl Monitor {
                 Outcome::Started { child, pid, .. } => {
                     info!("the container's process is {pid}");
                     self.close_console();
-                    self.relay.forget_stderr_tail();
+                    self.relay.take_stderr_tail();
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
+                    sys::trim_heap();
                 }
                 Outcome::Failed { failure, .. } => self.end_failed(&failure, now),
                 Outcome::Exited { child, status } => match self.phase {
@@ -284,12 +293,13 @@ impl Monitor {
     }
 
     fn handle_requests(&mut self, source: Source) {
-        let Some(fifos) = &mut self.fifos else { return };
         let (relay, log) = (&mut self.relay, &mut self.log);
-        fifos.handle(&self.event_loop, source, |request| match request {
-            Request::Resize { height, width } => relay.resize(height, width),
-            Request::ReopenLogs => log.reopen(),
-        });
+        for fifo in self.fifos.iter_mut().filter(|fifo| fifo.source() == source) {
+            fifo.handle(&self.event_loop, |request| match request {
+                Request::Resize { height, width } => relay.resize(height, width),
+                Request::ReopenLogs => log.reopen(),
+            });
+        }
     }
 }
 

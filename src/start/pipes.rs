@@ -34,7 +34,8 @@ impl CallerPipes {
     /// process into its cgroup first. A caller that ends the pipe instead has given up.
     pub(crate) fn wait_for_start(&mut self) -> Result<()> {
         let Some(start) = self.start.take() else { return Ok(()) };
-        let mut message = [0; MESSAGE_MAX];
+        // Not on the stack, where its pages would stay for the shim's life.
+        let mut message = vec![0; MESSAGE_MAX];
         loop {
             match read(&start, &mut message) {
                 Ok(0) => return Err(Error::new("the caller closed the start pipe (_OCI_STARTPIPE): nothing is started")),
