@@ -53,8 +53,7 @@ pub fn receive_fds(socket: &impl AsFd, data: &mut [u8]) -> io::Result<(usize, Ve
     message.msg_controllen = mem::size_of::<ControlBuffer>() as _;
 
     // SAFETY: `message` points at live buffers and gives their true lengths.
-    let received =
-        unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let received = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let length = usize::try_from(Errno::result(received)?).unwrap_or(0);
 
     let mut fds = Vec::new();
