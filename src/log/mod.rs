@@ -5,9 +5,9 @@ mod file;
 mod k8s_file;
 mod loss;
 mod record;
-#[cfg(test)]
-mod scratch;
 mod stamp;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 use std::time::Instant;
@@ -100,7 +100,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::scratch::{Records, Scratch};
+    use super::testing::{Records, Scratch};
     use super::*;
 
     fn logging(file: Option<PathBuf>, size_max: Option<u64>) -> Logging {
