@@ -111,7 +111,7 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::io::Write;
 
-    use super::super::scratch::Scratch;
+    use super::super::testing::Scratch;
     use super::*;
 
     const BATCH: &[u8] = b"first record\nsecond\n\nand a fourth one\n";

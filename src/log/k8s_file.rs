@@ -126,7 +126,7 @@ impl K8sFile {
             if let Some(note) = &note {
                 batch.push(&self.stamp.prefix(Stream::Stderr), note.as_bytes());
             }
-            let mut lost = pieces.clone();
+            let mut dropped = pieces.clone();
             batch.fill(&prefix, &mut pieces);
             self.used = self.used.max(batch.bytes().len());
 
@@ -139,15 +139,15 @@ impl K8sFile {
                 self.loss = None;
                 logged -= 1;
             }
-            lost.by_ref().take(logged).for_each(drop);
-            self.lose(lost, stopped.reason, start);
+            dropped.by_ref().take(logged).for_each(drop);
+            self.lose(dropped, stopped.reason, start);
             return;
         }
     }
 
     /// Counts what could not be written, in an attempt that began at `start` if there was a loss before.
-    fn lose(&mut self, lost: Pieces, reason: Errno, start: Option<Instant>) {
-        if lost.rest().is_empty() && self.loss.is_none() {
+    fn lose(&mut self, dropped: Pieces, reason: Errno, start: Option<Instant>) {
+        if dropped.rest().is_empty() && self.loss.is_none() {
             return; // A record that is there by half will be finished.
         }
         let now = Instant::now();
@@ -157,7 +157,7 @@ impl K8sFile {
             ::log::warn!("cannot write log file {path}: {}; output is dropped until it works again", reason.desc());
         }
         let loss = self.loss.get_or_insert_with(|| Loss::new(reason, now));
-        loss.add(lost);
+        loss.add(dropped);
         if let Some(start) = start {
             loss.attempted(reason, start, now);
         }

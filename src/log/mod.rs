@@ -5,9 +5,9 @@ mod file;
 mod k8s_file;
 mod loss;
 mod record;
-#[cfg(test)]
-mod scratch;
 mod stamp;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 use std::time::Instant;
@@ -100,7 +100,10 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::scratch::{Records, Scratch};
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::testing::{Records, Scratch};
     use super::*;
 
     fn logging(file: Option<PathBuf>, size_max: Option<u64>) -> Logging {
@@ -110,8 +113,9 @@ mod tests {
     #[test]
     fn f02_every_kind_of_log_opens_and_logs_with_and_without_a_limit() {
         let dir = Scratch::new();
+        mkfifo(&dir.path("fifo"), Mode::S_IRWXU).unwrap();
         for size_max in [None, Some(1), Some(u64::MAX)] {
-            for file in [None, Some("/dev/null".into()), Some(dir.path("log"))] {
+            for file in [None, Some(dir.path("fifo")), Some(dir.path("log"))] {
                 let mut log = Log::open(&logging(file, size_max)).unwrap();
                 log.write(Stream::Stdout, b"a line\n");
                 log.reopen();
