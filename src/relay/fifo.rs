@@ -109,6 +109,11 @@ impl ControlFifo {
         Ok(Self { fifo, file, lines: Lines::default() })
     }
 
+    /// Its name in the event loop.
+    pub(crate) fn source(&self) -> Source {
+        self.fifo.source()
+    }
+
     /// Reads what callers wrote, and hands out what they ask for.
     pub(crate) fn handle(&mut self, event_loop: &EventLoop<Source>, mut request: impl FnMut(Request)) {
         let mut bytes = [0; 512];
