@@ -1,0 +1,6 @@
+//! The same script under conmon and under dunnage: what callers, containers and files see must be the same.
+//!
+//! Where dunnage differs on purpose, the row is in [`compare::INTENDED`], and in `docs/differences.md` with its reason.
+
+mod compare;
+mod exit;
