@@ -2,5 +2,11 @@
 //!
 //! Where dunnage differs on purpose, the row is in [`compare::INTENDED`], and in `docs/differences.md` with its reason.
 
+mod attach;
+mod command_line;
 mod compare;
 mod exit;
+mod logs;
+mod runtime;
+mod sync_pipe;
+mod terminal;
