@@ -46,7 +46,7 @@ impl Findings {
 
     /// Notes something under a name.
     pub(crate) fn note(&mut self, name: impl ToString, value: impl Debug) {
-        let mut value = format!("{value:#?}");
+        let mut value = format!("{value:?}");
         for (text, name) in &self.hidden {
             value = value.replace(text.as_str(), name);
         }
@@ -66,8 +66,11 @@ impl Findings {
         self.note(format!("{who}: env"), &facts.env);
         self.note(format!("{who}: cwd"), &facts.cwd);
         let status = |name: &str| facts.status.get(name).cloned().unwrap_or_default();
-        for name in ["Umask", "SigBlk", "SigIgn", "SigCgt", "NoNewPrivs", "CapEff"] {
+        for name in ["Umask", "NoNewPrivs", "CapEff"] {
             self.note(format!("{who}: {name}"), status(name));
+        }
+        for name in ["SigBlk", "SigIgn", "SigCgt"] {
+            self.note(format!("{who}: {name}"), facts.signals(name));
         }
         self.note(format!("{who}: oom_score_adj"), facts.oom_score_adj);
         for (number, fd) in &facts.fds {
@@ -95,7 +98,8 @@ pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings
         let sandbox = Sandbox::new();
         let mut findings = Findings::new(&sandbox, tool);
         script(&sandbox, tool, &mut findings);
-        println!("{test}, {}: {:#?}", tool.path.display(), findings.found);
+        println!("{test}: {}", tool.path.display());
+        findings.found.iter().for_each(|(name, value)| println!("  {name}: {value}"));
         findings.found
     };
     let tool = Tool::under_test();

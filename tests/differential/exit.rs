@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use dunnage_testing::{Facts, Monitor, Script, Step};
+use dunnage_testing::{Facts, Script, Step};
 
-use crate::compare::compare;
+use crate::compare::{Change, compare};
 
 #[test]
 fn exit_files() {
@@ -62,7 +62,7 @@ fn an_old_exit_file_is_replaced() {
 
 #[test]
 fn exit_directories_are_optional() {
-    let cases: [(&str, fn(Monitor<'_>) -> Monitor<'_>); 5] = [
+    let cases: [(&str, Change); 5] = [
         ("exit_directories_are_optional: none", |monitor| monitor.without("--exit-dir").without("--persist-dir")),
         ("exit_directories_are_optional: no persist", |monitor| monitor.without("--persist-dir")),
         ("exit_directories_are_optional: persist alone", |monitor| monitor.without("--exit-dir")),
@@ -85,7 +85,7 @@ fn exit_directories_are_optional() {
 
 #[test]
 fn exit_command_sees() {
-    let cases: [(&str, fn(Monitor<'_>) -> Monitor<'_>); 3] = [
+    let cases: [(&str, Change); 3] = [
         ("exit_command_sees: usual", |monitor| monitor),
         ("exit_command_sees: with a socket directory", |monitor| monitor.socket_dir()),
         ("exit_command_sees: the caller's state", |monitor| {

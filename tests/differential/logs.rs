@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use dunnage_testing::{Log, Monitor, Out, Sandbox, Script, Step, Tool, wait};
+use dunnage_testing::{Log, Out, Sandbox, Script, Step, Tool, wait};
 
-use crate::compare::{Findings, compare};
+use crate::compare::{Change, Findings, compare};
 
 /// Runs the payload to its end and notes the log.
-fn logs(test: &str, payload: &[Step], change: fn(Monitor<'_>) -> Monitor<'_>) {
+fn logs(test: &str, payload: &[Step], change: Change) {
     compare(test, |sandbox, tool, findings| {
         sandbox.script(&Script::new(payload));
         let mut monitor = change(sandbox.monitor(tool)).start();
@@ -175,24 +175,6 @@ fn log_is_reopened() {
         });
         let old = fs::read(&old).expect("the old log");
         findings.note("old log", Log::parse(&old).lines());
-    });
-}
-
-#[test]
-fn control_lines_that_mean_nothing_harm_nothing() {
-    compare("control_lines_that_mean_nothing_harm_nothing", |sandbox, tool, findings| {
-        let old = sandbox.root().join("old.log");
-        printing(sandbox, tool, findings, |step| {
-            step("");
-            step("7 7 7\n");
-            step("1 20 30\n");
-            step("garbage\n");
-            fs::rename(sandbox.log(), &old).expect("the log can be renamed");
-            step("2 0 0\n");
-            wait::file_exists(&sandbox.log(), wait::Deadline::usual());
-            step("");
-            step("");
-        });
     });
 }
 

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 
-use dunnage_testing::{Facts, Monitor, Script, Step, script};
+use dunnage_testing::{Facts, Script, Step, script};
 
-use crate::compare::compare;
+use crate::compare::{Change, compare};
 
 /// A container that lives until the event.
 fn until(event: &str) -> Script {
@@ -12,7 +12,7 @@ fn until(event: &str) -> Script {
 }
 
 /// Starts a container and notes what runtime and payload saw.
-fn sees(test: &str, change: fn(Monitor<'_>) -> Monitor<'_>) {
+fn sees(test: &str, change: Change) {
     compare(test, |sandbox, tool, findings| {
         let (reported, end) = (sandbox.event("reported"), sandbox.event("end"));
         sandbox.script(&until("end"));
@@ -23,6 +23,7 @@ fn sees(test: &str, change: fn(Monitor<'_>) -> Monitor<'_>) {
         let payload: Facts = sandbox.report("payload.json");
         findings.hide(pid, "PAYLOAD");
         findings.hide(runtime.pid, "RUNTIME-PID");
+        findings.hide(monitor.started.pid(), "SHORT-SIDE");
         findings.note_facts("runtime", &runtime);
         findings.note("runtime: is the monitor's child", runtime.ppid == monitor.long().pid());
         findings.note("payload: descriptors", payload.fds.keys().collect::<Vec<_>>());
@@ -32,8 +33,8 @@ fn sees(test: &str, change: fn(Monitor<'_>) -> Monitor<'_>) {
             findings.note(format!("payload: descriptor {number}"), format!("{target} {}", fd.mode));
         }
         findings.note("payload: oom_score_adj", payload.oom_score_adj);
-        findings.note("payload: SigIgn", &payload.status["SigIgn"]);
-        findings.note("payload: SigBlk", &payload.status["SigBlk"]);
+        findings.note("payload: SigIgn", payload.signals("SigIgn"));
+        findings.note("payload: SigBlk", payload.signals("SigBlk"));
         end.fire();
         findings.note("exit code", monitor.exit_code());
     });
@@ -84,7 +85,7 @@ fn runtime_gets_listening_sockets() {
 
 #[test]
 fn runtime_argv() {
-    let cases: [(&str, fn(Monitor<'_>) -> Monitor<'_>); 9] = [
+    let cases: [(&str, Change); 9] = [
         ("runtime_argv: systemd cgroup", |monitor| monitor.flag("-s")),
         ("runtime_argv: no new keyring", |monitor| monitor.flag("--no-new-keyring")),
         ("runtime_argv: no pivot", |monitor| monitor.flag("--no-pivot")),

@@ -2,13 +2,12 @@
 
 use std::fs;
 
-use dunnage_testing::{Monitor, Sandbox, Script, Status, Step, SyncPipe};
+use dunnage_testing::{Sandbox, Script, Status, Step, SyncPipe};
 
-use crate::compare::{Findings, compare};
+use crate::compare::{Change, Findings, compare};
 
 /// Both dialects.
-const DIALECTS: [(&str, fn(Monitor<'_>) -> Monitor<'_>); 2] =
-    [("API 1", |monitor| monitor), ("legacy", |monitor| monitor.legacy())];
+const DIALECTS: [(&str, Change); 2] = [("API 1", |monitor| monitor), ("legacy", |monitor| monitor.legacy())];
 
 #[test]
 fn create_succeeds() {
@@ -44,23 +43,7 @@ fn create_without_a_sync_pipe() {
     });
 }
 
-#[test]
-fn a_caller_that_is_gone_changes_nothing() {
-    compare("a_caller_that_is_gone_changes_nothing", |sandbox, tool, findings| {
-        let (go, end) = (sandbox.event("go"), sandbox.event("end"));
-        let [payload, console, pid] = Step::usual();
-        let script = Script::runtime([Step::wait("go"), payload, console, pid]);
-        sandbox.script(&script.payload([Step::wait("end"), Step::Exit(6)]));
-        let mut monitor = sandbox.monitor(tool).start();
-        findings.note("short side", monitor.status());
-        monitor.close_sync();
-        go.fire();
-        end.fire();
-        findings.note("exit code", monitor.exit_code());
-    });
-}
-
-fn fails(test: &str, runtime: &[Step], change: fn(Monitor<'_>) -> Monitor<'_>) {
+fn fails(test: &str, runtime: &[Step], change: Change) {
     for (dialect, speak) in DIALECTS {
         compare(&format!("{test}, {dialect}"), |sandbox, tool, findings| {
             sandbox.script(&Script::runtime(runtime).payload([Step::Hang]));

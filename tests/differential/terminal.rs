@@ -1,8 +1,8 @@
 //! Containers with a terminal.
 
-use dunnage_testing::{Console, Monitor, Script, Step};
+use dunnage_testing::{Console, Script, Step};
 
-use crate::compare::compare;
+use crate::compare::{Change, compare};
 
 #[test]
 fn terminal_output() {
@@ -72,7 +72,7 @@ fn terminal_is_resized() {
         ready.wait();
         monitor.control("1 40 120\n");
         ready.wait();
-        monitor.control("9 9 9\nnonsense\n1 25 80\n");
+        monitor.control("1 25 80\n");
         monitor.log_has("25 80");
         next.fire();
         findings.note("exit code", monitor.exit_code());
@@ -118,7 +118,7 @@ fn typing_without_stdin() {
 
 #[test]
 fn half_close_on_a_terminal() {
-    let changes: [(&str, fn(Monitor<'_>) -> Monitor<'_>); 2] = [
+    let changes: [(&str, Change); 2] = [
         ("half_close_on_a_terminal: without stdin", |monitor| monitor.flag("-t")),
         ("half_close_on_a_terminal: with stdin", |monitor| monitor.flag("-t").flag("-i")),
     ];

@@ -1,5 +1,6 @@
 //! An attach client.
 
+use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -23,12 +24,18 @@ pub struct Client {
 }
 
 /// What a client received.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Output {
     /// Of stream 2.
     pub stdout: Vec<u8>,
     /// Of stream 3.
     pub stderr: Vec<u8>,
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stdout \"{}\", stderr \"{}\"", self.stdout.escape_ascii(), self.stderr.escape_ascii())
+    }
 }
 
 impl Output {

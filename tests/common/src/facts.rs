@@ -64,6 +64,12 @@ impl Facts {
             sid: id(nix::unistd::getsid(None)?),
         })
     }
+
+    /// The signals in one of the sets of its status, below the real-time ones.
+    pub fn signals(&self, set: &str) -> Vec<u32> {
+        let mask = self.status.get(set).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+        (1..32).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
+    }
 }
 
 /// The descriptors of a process, by its directory in /proc.
