@@ -1,0 +1,137 @@
+//! Runs a script under both monitors and compares what it found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Write as _};
+use std::path::Path;
+
+use dunnage_testing::{Facts, Monitor, Sandbox, Tool};
+
+/// What a case changes in the usual command line.
+pub(crate) type Change = fn(Monitor<'_>) -> Monitor<'_>;
+
+/// A finding in which dunnage differs on purpose. `docs/differences.md` has the reason, under the test's name.
+pub(crate) struct Intended {
+    /// The name given to [`compare`].
+    pub(crate) test: &'static str,
+    /// The finding.
+    pub(crate) finding: &'static str,
+    /// What dunnage does instead.
+    pub(crate) dunnage: &'static str,
+}
+
+/// All of them.
+pub(crate) const INTENDED: &[Intended] = &[];
+
+/// What a script found under one monitor.
+pub(crate) struct Findings {
+    found: BTreeMap<String, String>,
+    hidden: Vec<(String, String)>,
+}
+
+impl Findings {
+    fn new(sandbox: &Sandbox, tool: &Tool) -> Self {
+        let path = |path: &Path| path.display().to_string();
+        let hidden = vec![
+            (path(sandbox.root()), "DIR".to_owned()),
+            (path(&Tool::fake_runtime()), "RUNTIME".to_owned()),
+            (path(&tool.path), "MONITOR".to_owned()),
+        ];
+        Self { found: BTreeMap::new(), hidden }
+    }
+
+    /// From here on this text is replaced by the name: it differs from run to run.
+    pub(crate) fn hide(&mut self, text: impl ToString, name: &str) {
+        self.hidden.push((text.to_string(), name.to_owned()));
+    }
+
+    /// Notes something under a name.
+    pub(crate) fn note(&mut self, name: impl ToString, value: impl Debug) {
+        let mut value = format!("{value:?}");
+        for (text, name) in &self.hidden {
+            value = value.replace(text.as_str(), name);
+        }
+        let name = name.to_string();
+        let before = self.found.insert(name.clone(), value);
+        assert!(before.is_none(), "{name} is noted twice");
+    }
+
+    /// Notes what a process was started with.
+    pub(crate) fn note_facts(&mut self, who: &str, facts: &Facts) {
+        // The socket's path is the monitor's own affair.
+        let mut argv = facts.argv.clone();
+        if let Some(option) = argv.iter().position(|word| word == "--console-socket") {
+            argv[option + 1] = "SOCKET".to_owned();
+        }
+        self.note(format!("{who}: argv"), argv);
+        self.note(format!("{who}: env"), &facts.env);
+        self.note(format!("{who}: cwd"), &facts.cwd);
+        let status = |name: &str| facts.status.get(name).cloned().unwrap_or_default();
+        for name in ["Umask", "NoNewPrivs", "CapEff"] {
+            self.note(format!("{who}: {name}"), status(name));
+        }
+        for name in ["SigBlk", "SigIgn", "SigCgt"] {
+            self.note(format!("{who}: {name}"), facts.signals(name));
+        }
+        self.note(format!("{who}: oom_score_adj"), facts.oom_score_adj);
+        for (number, fd) in &facts.fds {
+            // The number of a pipe or socket is its own.
+            let target = fd.target.split_once(":[").map_or(fd.target.as_str(), |(kind, _)| kind);
+            let target = if target.starts_with("/dev/pts/") { "/dev/pts" } else { target };
+            self.note(format!("{who}: descriptor {number}"), format!("{target}, {}, flags {}", fd.mode, fd.flags));
+        }
+        self.note(format!("{who}: leads its group"), facts.pgid == facts.pid);
+        self.note(format!("{who}: leads its session"), facts.sid == facts.pid);
+    }
+
+    /// Notes what is in the sandbox's directory.
+    pub(crate) fn note_tree(&mut self, name: &str, sandbox: &Sandbox) {
+        let tree = dunnage_testing::tree(sandbox.root()).expect("the sandbox can be listed");
+        for (path, what) in tree {
+            self.note(format!("{name}: {path}"), what);
+        }
+    }
+}
+
+/// Runs the script under conmon and under dunnage, each in a sandbox of its own, and compares.
+pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings)) {
+    let run = |tool: &Tool| {
+        let sandbox = Sandbox::new();
+        let mut findings = Findings::new(&sandbox, tool);
+        script(&sandbox, tool, &mut findings);
+        println!("{test}: {}", tool.path.display());
+        findings.found.iter().for_each(|(name, value)| println!("  {name}: {value}"));
+        findings.found
+    };
+    let tool = Tool::under_test();
+    let conmon = run(&Tool::conmon());
+    let dunnage = run(&tool);
+    let mut report = String::new();
+    for name in conmon.keys().chain(dunnage.keys()).collect::<BTreeSet<_>>() {
+        let side =
+            |findings: &BTreeMap<String, String>| findings.get(name).map_or("nothing", String::as_str).to_owned();
+        let (conmon, dunnage) = (side(&conmon), side(&dunnage));
+        let intended = INTENDED.iter().find(|row| row.test == test && row.finding == name && !tool.is_referee());
+        let wanted = intended.map_or(conmon.as_str(), |row| row.dunnage);
+        let wanted_text = format!("{wanted:?}");
+        if dunnage != wanted && dunnage != wanted_text {
+            let _ = writeln!(report, "{name}\n  conmon:  {conmon}\n  dunnage: {dunnage}");
+            if intended.is_some() {
+                let _ = writeln!(report, "  meant:   {wanted}");
+            }
+        } else if intended.is_some() && dunnage == conmon {
+            let _ = writeln!(report, "{name}: no longer a difference");
+        }
+    }
+    assert!(report.is_empty(), "{test}: conmon and {} differ\n{report}", tool.path.display());
+}
+
+#[test]
+fn every_intended_difference_is_documented() {
+    let page = include_str!("../../docs/differences.md");
+    for row in INTENDED {
+        // `runtime_argv: with a terminal` is a case of `runtime_argv`.
+        let name = row.test.split(':').next().unwrap_or(row.test);
+        let mentioned = page.lines().any(|line| line.contains(&format!("`{name}`")));
+        assert!(mentioned, "{}: {} is not in docs/differences.md", row.test, row.finding);
+    }
+}
