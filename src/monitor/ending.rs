@@ -10,6 +10,7 @@ use dunnage_runtime::sys::{InheritedFds, Program, Ties};
 use log::{error, info, warn};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::unistd::{AccessFlags, access};
 
 use super::{FAILED, Monitor, Phase, failure_text};
 use crate::error::{Context, Result};
@@ -159,9 +160,10 @@ impl Monitor {
                 self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
             }
             Ok(None) => self.finish(end.status),
+            // As conmon: the container's end is what counts where no command ran.
             Err(failure) => {
                 error!("{failure}");
-                self.finish(FAILED);
+                self.finish(end.status);
             }
         }
     }
@@ -170,13 +172,16 @@ impl Monitor {
     fn spawn_command(&mut self) -> Result<Option<ChildId>> {
         let Some(command) = &self.config.exit.command else { return Ok(None) };
         let what = || format!("cannot start the exit command {}", command.path.display());
+        // What keeps it from being executed is worth a message, and its own stderr is /dev/null.
+        access(&command.path, AccessFlags::X_OK).context(what)?;
         // What it leaves behind is init's.
         prctl::set_child_subreaper(false).context(what)?;
-        let null = File::options().read(true).write(true).open("/dev/null").context(what)?;
+        let input = File::open("/dev/null").context(what)?;
+        let output = File::options().write(true).open("/dev/null").context(what)?;
         let program = Program {
             path: command.path.as_os_str(),
             args: command.args.clone(),
-            stdio: [null.as_fd(); 3],
+            stdio: [input.as_fd(), output.as_fd(), output.as_fd()],
             ties: Ties::None,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,

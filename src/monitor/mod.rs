@@ -97,8 +97,8 @@ impl Monitor {
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
         let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
-        let (attach, listener) =
-            AttachSocket::create(&config.bundle, config.attach.link_dir.as_deref(), &config.uuid).context(|| "attach")?;
+        let (attach, listener) = AttachSocket::create(&config.bundle, config.attach.link_dir.as_deref(), &config.uuid)
+            .context(|| "attach")?;
         let fifos = [Fifo::Ctl, Fifo::Winsz]
             .into_iter()
             .map(|fifo| ControlFifo::create(&event_loop, &config.bundle, fifo))

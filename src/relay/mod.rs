@@ -138,12 +138,12 @@ impl Relay {
                 event_loop.watch(&ours, Source::Relay(RelaySource::Stdin), Interest::WRITABLE)?;
                 (Destination::Pipe { pipe: ours, leave_open: leave_stdin_open }, theirs)
             }
-            Stdio::Pipes => (Destination::Nowhere, dev_null()?),
-            Stdio::Terminal => (Destination::Terminal(None), dev_null()?),
+            Stdio::Pipes => (Destination::Nowhere, null(OpenOptions::new().read(true))?),
+            Stdio::Terminal => (Destination::Terminal(None), null(OpenOptions::new().read(true))?),
         };
         let mut outputs = Outputs::default();
         let stdout = match stdio {
-            Stdio::Terminal => dev_null()?,
+            Stdio::Terminal => null(OpenOptions::new().write(true))?,
             Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, Stream::Stdout, &mut outputs)?,
         };
         let stderr = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
@@ -446,8 +446,9 @@ fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn dev_null() -> io::Result<OwnedFd> {
-    Ok(OpenOptions::new().read(true).write(true).open("/dev/null")?.into())
+/// What a stream is where there is nothing to move.
+fn null(options: &mut OpenOptions) -> io::Result<OwnedFd> {
+    Ok(options.open("/dev/null")?.into())
 }
 
 #[cfg(test)]

@@ -981,7 +981,7 @@ mod terminal {
     #[test]
     fn k06_what_is_no_terminal_is_refused() {
         let (mut shim, _child) = Shim::new(Stdio::Terminal);
-        let null = dev_null().expect("/dev/null");
+        let null = null(OpenOptions::new().read(true).write(true)).expect("/dev/null");
         assert!(shim.relay.connect_terminal(&shim.event_loop, null).is_err());
         assert!(shim.relay.outputs.stdout.is_none());
     }

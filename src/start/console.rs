@@ -133,7 +133,8 @@ fn make_directory() -> Result<PathBuf> {
         if template.as_os_str().len() + 1 + SOCKET_NAME.len() >= SUN_PATH_MAX {
             continue;
         }
-        match mkdtemp(&template).context(|| format!("cannot make the console socket's directory in {}", base.display())) {
+        match mkdtemp(&template).context(|| format!("cannot make the console socket's directory in {}", base.display()))
+        {
             Ok(directory) => return Ok(directory),
             Err(error) => last_error = error,
         }

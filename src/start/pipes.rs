@@ -38,10 +38,14 @@ impl CallerPipes {
         let mut message = vec![0; MESSAGE_MAX];
         loop {
             match read(&start, &mut message) {
-                Ok(0) => return Err(Error::new("the caller closed the start pipe (_OCI_STARTPIPE): nothing is started")),
+                Ok(0) => {
+                    return Err(Error::new("the caller closed the start pipe (_OCI_STARTPIPE): nothing is started"));
+                }
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
-                Err(errno) => return Err(io::Error::from(errno)).context(|| "cannot read the start pipe (_OCI_STARTPIPE)"),
+                Err(errno) => {
+                    return Err(io::Error::from(errno)).context(|| "cannot read the start pipe (_OCI_STARTPIPE)");
+                }
             }
         }
     }
@@ -50,7 +54,8 @@ impl CallerPipes {
 fn take_named(inherited: &mut InheritedFds, variable: &str) -> Result<Option<OwnedFd>> {
     let Some(value) = env::var_os(variable) else { return Ok(None) };
     let number = value.to_str().and_then(|text| text.parse().ok());
-    let number = number.ok_or_else(|| Error::new(format!("{variable} is no number of a descriptor: {}", value.display())))?;
+    let number =
+        number.ok_or_else(|| Error::new(format!("{variable} is no number of a descriptor: {}", value.display())))?;
     match inherited.claim(number) {
         Some(fd) => Ok(Some(fd)),
         None => Err(Error::new(format!("{variable} names descriptor {number}, which is not open"))),
