@@ -141,8 +141,9 @@ impl Syslog {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+    use std::sync::mpsc;
     use std::time::Duration;
-    use std::{env, fs};
+    use std::{env, fs, thread};
 
     use super::*;
 
@@ -249,9 +250,15 @@ mod tests {
     fn a_syslog_daemon_that_is_gone_or_does_not_read_holds_nobody_up() {
         let daemon = Daemon::listen("full");
         let client = daemon.client();
-        // The kernel queues /proc/sys/net/unix/max_dgram_qlen datagrams, 512 at most.
-        let error = (0..100_000).find_map(|_| client.send(Level::Info, &format_args!("again")).err());
-        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::WouldBlock));
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            // The kernel queues net.unix.max_dgram_qlen datagrams, a few hundred.
+            let error = (0..100_000).find_map(|_| client.send(Level::Info, &format_args!("again")).err());
+            let _ = ended.send(error.map(|error| error.kind()));
+        });
+        let error = end.recv_timeout(Duration::from_secs(60)).expect("it waits for the daemon");
+        assert_eq!(error, Some(ErrorKind::WouldBlock));
+        let client = daemon.client();
         drop(daemon);
         assert_eq!(client.send(Level::Info, &format_args!("gone")).unwrap_err().kind(), ErrorKind::NotFound);
     }

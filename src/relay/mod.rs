@@ -131,7 +131,7 @@ impl Relay {
         leave_stdin_open: bool,
         stall_timeout: Option<Duration>,
     ) -> io::Result<(Self, ChildStdio)> {
-        let (destination, stdin) = match stdio {
+        let (destination, input) = match stdio {
             Stdio::PipesWithStdin => {
                 let (theirs, ours) = stream_pipe()?;
                 set_nonblocking(&ours)?;
@@ -142,11 +142,11 @@ impl Relay {
             Stdio::Terminal => (Destination::Terminal(None), null(OpenOptions::new().read(true))?),
         };
         let mut outputs = Outputs::default();
-        let stdout = match stdio {
+        let output = match stdio {
             Stdio::Terminal => null(OpenOptions::new().write(true))?,
             Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, Stream::Stdout, &mut outputs)?,
         };
-        let stderr = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
+        let errors = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
         let relay = Self {
             outputs,
             buffer: Buffer::new(READ_SIZE)?,
@@ -160,7 +160,7 @@ impl Relay {
             stdio,
             stderr_tail: Some(Tail::default()),
         };
-        Ok((relay, ChildStdio { stdin, stdout, stderr }))
+        Ok((relay, ChildStdio { stdin: input, stdout: output, stderr: errors }))
     }
 
     /// Accepts attach clients on `socket`, a nonblocking one.

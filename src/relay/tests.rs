@@ -117,7 +117,7 @@ impl Shim {
         while !done(self) {
             assert!(Instant::now() < deadline, "in vain waited for: {what}");
             // A condition may come true elsewhere than in the loop.
-            self.turn(deadline.min(Instant::now() + Duration::from_millis(10)));
+            self.turn(deadline.min(Instant::now() + Duration::from_millis(2)));
         }
     }
 
@@ -1281,8 +1281,8 @@ fn alone(name: &str, test: impl FnOnce()) {
     let name = format!("relay::tests::{name}");
     let program = std::env::current_exe().expect("this program");
     let output = std::process::Command::new(program).args([&name, "--exact"]).env(MARK, "").output().expect("a test");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && report.contains("1 passed"), "{report}");
 }
 
 /// The memory that only this process has, in KiB.
