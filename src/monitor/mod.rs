@@ -122,6 +122,7 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: signals.original_mask(),
             oom_score_adj: oom_score.original,
+            listen_pid: false,
         };
         let spec = CallSpec {
             runtime_timeout: config.timing.create_runtime_timeout,
