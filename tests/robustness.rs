@@ -80,3 +80,14 @@ fn l01_without_dev_null_nothing_is_started() {
     assert_eq!(monitor.messages(), Vec::<serde_json::Value>::new());
     assert!(!sandbox.monitor_pid_file().exists());
 }
+
+#[test]
+fn i05_signals_that_come_as_soon_as_the_pid_is_known_are_survived() {
+    for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE] {
+        let sandbox = Sandbox::with(&Script::new([Step::Exit(5)]));
+        let mut monitor = sandbox.monitor(&Tool::under_test()).start();
+        monitor.long().signal(signal);
+        monitor.pid();
+        assert_eq!(monitor.exit_code(), "5", "signal {signal}");
+    }
+}

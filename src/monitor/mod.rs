@@ -22,8 +22,8 @@ use crate::start::{CallerPipes, Console, Handover, OomScore, SyncPipe, create_ar
 
 use ending::Ending;
 
-/// Caught from the start. The first three are passed on; SIGHUP and SIGUSR2 are survived.
-const SIGNALS: [Signal; 7] = [
+/// Caught from before the fork on. The first three are passed on; SIGHUP and SIGUSR2 are survived.
+pub(crate) const SIGNALS: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -46,12 +46,14 @@ pub(crate) struct Handed {
     pub(crate) pipes: CallerPipes,
     pub(crate) inherited: InheritedFds,
     pub(crate) oom_score: OomScore,
+    pub(crate) signals: Signals,
 }
 
 /// Creates the container and stays with it. Returns the shim's exit status.
 pub(crate) fn run(handed: Handed) -> u8 {
-    let mut sync = SyncPipe::new(handed.pipes.sync, handed.config.api);
-    match Monitor::start(handed.config, handed.log, handed.inherited, handed.oom_score) {
+    let Handed { config, log, pipes, inherited, oom_score, signals } = handed;
+    let mut sync = SyncPipe::new(pipes.sync, config.api);
+    match Monitor::start(config, log, inherited, oom_score, signals) {
         Ok(mut monitor) => {
             monitor.sync = sync;
             monitor.run()
@@ -93,9 +95,8 @@ struct Monitor {
 
 impl Monitor {
     /// Makes all that the container needs and starts its runtime.
-    fn start(config: Config, log: Log, inherited: InheritedFds, oom_score: OomScore) -> Result<Self> {
+    fn start(config: Config, log: Log, inherited: InheritedFds, oom_score: OomScore, signals: Signals) -> Result<Self> {
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
-        let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
         let (attach, listener) = AttachSocket::create(&config.bundle, config.attach.link_dir.as_deref(), &config.uuid)
             .context(|| "attach")?;
