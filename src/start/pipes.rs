@@ -2,10 +2,11 @@
 
 use std::env;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use dunnage_runtime::sys::InheritedFds;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::read;
 
 use crate::error::{Context, Error, Result};
@@ -43,6 +44,10 @@ impl CallerPipes {
                 }
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
+                // A caller may have made it nonblocking for itself.
+                Err(Errno::EAGAIN) => {
+                    let _ = poll(&mut [PollFd::new(start.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                }
                 Err(errno) => {
                     return Err(io::Error::from(errno)).context(|| "cannot read the start pipe (_OCI_STARTPIPE)");
                 }
@@ -59,5 +64,34 @@ fn take_named(inherited: &mut InheritedFds, variable: &str) -> Result<Option<Own
     match inherited.claim(number) {
         Some(fd) => Ok(Some(fd)),
         None => Err(Error::new(format!("{variable} names descriptor {number}, which is not open"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use nix::fcntl::OFlag;
+    use nix::unistd::{gettid, pipe2, write};
+
+    use super::*;
+
+    #[test]
+    fn a_start_pipe_may_be_nonblocking() {
+        let (start, caller) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        let (tell, told) = mpsc::channel();
+        let waiter = thread::spawn(move || {
+            tell.send(gettid()).unwrap();
+            CallerPipes { sync: None, start: Some(start) }.wait_for_start().map_err(|error| error.to_string())
+        });
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        // Until it found the pipe empty and sleeps, or has ended.
+        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S ")) {
+            thread::yield_now();
+        }
+        let _ = write(&caller, b"x");
+        assert_eq!(waiter.join().unwrap(), Ok(()));
     }
 }
