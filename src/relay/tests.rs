@@ -458,7 +458,8 @@ mod clients_output {
         let output = pattern(10 << 20);
         let readers = clients.map(Client::read_to_end);
         let writers = [write_all(child.stdout, &output), write_all(child.stderr, &output)];
-        shim.run_until("a part of it", |shim| shim.log.stdout.len() > 1 << 19);
+        // Before it keeps everything waiting.
+        shim.run_until("a part of it", |shim| shim.log.stdout.len() + shim.log.stderr.len() > 1 << 20);
         drop(leaving);
         shim.run_until("the end of it", |shim| shim.relay.output_closed() && shim.relay.flushed());
         shim.close();
@@ -583,6 +584,30 @@ mod clients_output {
         let mut received = Recording::default();
         stuck.take(&mut received);
         assert_same(&received.stdout, &output[..received.stdout.len()]);
+        writer.join().expect("a writer");
+    }
+
+    #[test]
+    fn e21_the_timeout_counts_from_when_the_slowest_client_last_took_something() {
+        let timeout = Duration::from_secs(3600);
+        let (mut shim, child) = Shim::with(Stdio::Pipes, false, Some(timeout));
+        let client = shim.attach();
+        let writer = write_all(child.stdout, &pattern(8 << 20));
+        shim.run_until("a pause", |shim| shim.relay.outputs.iter().any(Output::is_paused));
+        shim.run_until_idle();
+        let (_, before) = shim.relay.stall().expect("a time at which the client is closed");
+        assert!(before <= Instant::now() + timeout);
+
+        let taken = Instant::now();
+        assert!(!client.packets().is_empty());
+        shim.run_until_idle();
+        let (_, after) = shim.relay.stall().expect("a later time");
+        assert!(after >= taken + timeout);
+        shim.relay.handle_timeout(&shim.event_loop, before);
+        assert_eq!(shim.relay.clients.count(), 1);
+        shim.relay.handle_timeout(&shim.event_loop, after);
+        assert_eq!(shim.relay.clients.count(), 0);
+        shim.run_until("all of it", |shim| shim.log.stdout.len() == 8 << 20);
         writer.join().expect("a writer");
     }
 
