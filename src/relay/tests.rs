@@ -333,7 +333,9 @@ mod streams {
         shim.run_until("the end of both", |shim| shim.relay.output_closed());
         assert_same(&shim.log.stdout, &output);
         assert_same(&shim.log.stderr, &output);
-        writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        for writer in writers {
+            writer.join().expect("a writer");
+        }
     }
 
     #[test]
@@ -468,7 +470,9 @@ mod clients_output {
             assert_same(&received.stdout, &output);
             assert_same(&received.stderr, &output);
         }
-        writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        for writer in writers {
+            writer.join().expect("a writer");
+        }
     }
 
     #[test]
@@ -850,11 +854,13 @@ mod clients_input {
         let (mut shim, child) = Shim::new(Stdio::PipesWithStdin);
         let clients = [shim.attach(), shim.attach(), shim.attach()];
         // The pipe is full, and each has packets ready.
-        clients[0].send(&[b'-'; 32 << 10]);
-        clients[0].send(&[b'-'; 32 << 10]);
+        clients[0].send(&vec![b'-'; 32 << 10]);
+        clients[0].send(&vec![b'-'; 32 << 10]);
         shim.run_until("a full pipe", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 64 << 10);
         for _ in 0..4 {
-            clients.iter().zip(*b"abc").for_each(|(client, name)| client.send(&[name; 32 << 10]));
+            for (client, name) in clients.iter().zip(*b"abc") {
+                client.send(&vec![name; 32 << 10]);
+            }
         }
         shim.run_until_idle();
         let mut input = Vec::new();
@@ -941,7 +947,7 @@ mod clients_input {
         shim.run_until_idle();
         assert_eq!(nix::unistd::read(&child.stdin, &mut [0]), Ok(0));
         for _ in 0..100 {
-            second.send(&[b'x'; 32 << 10]);
+            second.send(&vec![b'x'; 32 << 10]);
             shim.run_until_idle();
         }
         written(&child.stdout, b"alive");
@@ -954,7 +960,7 @@ mod clients_input {
         let (mut shim, child) = Shim::new(Stdio::Pipes);
         let client = shim.attach();
         for _ in 0..100 {
-            client.send(&[b'x'; 32 << 10]);
+            client.send(&vec![b'x'; 32 << 10]);
             shim.run_until_idle();
         }
         client.end_input();
@@ -970,7 +976,7 @@ mod clients_input {
         let client = shim.attach();
         drop(child.stdin);
         for _ in 0..100 {
-            client.send(&[b'x'; 32 << 10]);
+            client.send(&vec![b'x'; 32 << 10]);
             shim.run_until_idle();
         }
         written(&child.stdout, b"alive");
