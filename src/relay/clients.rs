@@ -177,11 +177,12 @@ impl Clients {
 
     /// Closes a client whose input has ended if it is not there any more.
     pub(super) fn notice_departure(&mut self, event_loop: &EventLoop<Source>, id: u32) {
-        if let Some(client) = self.list.iter_mut().find(|client| client.id == id) {
-            if !client.sends_input && client.is_departed() {
-                client.reception = Reception::Gone;
-                self.settle(event_loop);
-            }
+        if let Some(client) = self.list.iter_mut().find(|client| client.id == id)
+            && !client.sends_input
+            && client.is_departed()
+        {
+            client.reception = Reception::Gone;
+            self.settle(event_loop);
         }
     }
 
