@@ -90,7 +90,7 @@ fn exit_command_sees() {
         ("exit_command_sees: with a socket directory", |monitor| monitor.socket_dir()),
         ("exit_command_sees: the caller's state", |monitor| {
             monitor.env("MARK", "a=b c").through(
-                "cd /usr; umask 077; echo 300 > /proc/self/oom_score_adj; \
+                "cd /usr; echo 300 > /proc/self/oom_score_adj; \
                  exec env --ignore-signal=USR1 --block-signal=WINCH",
             )
         }),
