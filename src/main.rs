@@ -1,10 +1,72 @@
-//! dunnage: a container monitor for Podman and CRI-O.
+//! dunnage: a container monitor for Podman and CRI-O, in place of conmon.
+//!
+//! Parse, start, run, end.
+
 #![forbid(unsafe_code)]
 
 mod cli;
+mod error;
+mod exit;
 mod log;
+mod messages;
+mod monitor;
 mod relay;
 mod source;
+mod start;
 mod stream;
+mod whole_file;
 
-fn main() {}
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use dunnage_runtime::sys::InheritedFds;
+use nix::sys::stat::{Mode, umask};
+
+use cli::{Command, Config};
+use error::{Context, Error, Result};
+use monitor::{FAILED, Handed};
+use start::{CallerPipes, OomScore, Side};
+
+fn main() -> ExitCode {
+    // First of all: what is open now is the caller's, what is opened later is not.
+    let inherited = InheritedFds::take();
+    match cli::parse(env::args_os().skip(1)) {
+        Ok(Command::Version) => print(cli::VERSION),
+        Ok(Command::Help) => print(&cli::help()),
+        Ok(Command::Run(config)) => {
+            messages::init(&config);
+            let ran = inherited.context(|| "cannot list the open descriptors").and_then(|fds| run(*config, fds));
+            ExitCode::from(ran.unwrap_or_else(|failure| {
+                ::log::error!("{failure}");
+                FAILED
+            }))
+        }
+        Err(mistake) => {
+            // Nothing can be done about an stderr that takes nothing.
+            let _ = writeln!(io::stderr(), "{mistake}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(FAILED),
+    }
+}
+
+/// Everything up to the fork, which is where the caller still sees what goes wrong.
+fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
+    // The runtime inherits it, and the modes of all files that are made here count on it.
+    umask(Mode::from_bits_truncate(0o022));
+    let mut pipes = CallerPipes::take(&mut inherited)?;
+    let log = log::Log::open(&config.log).map_err(|error| Error::new(error.to_string()))?;
+    pipes.wait_for_start()?;
+    let oom_score = OomScore::protect();
+    match start::detach(&config.detach)? {
+        Side::Short => Ok(0),
+        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score })),
+    }
+}

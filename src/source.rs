@@ -38,6 +38,12 @@ pub(crate) enum RelaySource {
     Client(u32),
 }
 
+impl From<Watched> for Source {
+    fn from(watched: Watched) -> Self {
+        Self::Process(watched)
+    }
+}
+
 impl event_loop::Source for Source {
     fn into_token(self) -> Token {
         let (kind, number) = match self {

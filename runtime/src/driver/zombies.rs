@@ -1,0 +1,36 @@
+//! Children that have exited, looked at without reaping (R1).
+
+use std::fs;
+use std::io;
+
+use nix::unistd::Pid;
+
+use crate::sys::{is_zombie, reap_zombie};
+
+/// The children of the shim's one thread (proc_pid_task(5), `CONFIG_PROC_CHILDREN`), zombies among them.
+const CHILDREN: &str = "/proc/thread-self/children";
+
+/// The children that are zombies.
+pub(super) fn list() -> io::Result<Vec<Pid>> {
+    let children = fs::read(CHILDREN)?;
+    let pids = children.split(|&byte| byte == b' ').filter_map(|word| {
+        let pid = std::str::from_utf8(word).ok()?.parse().ok()?;
+        Some(Pid::from_raw(pid))
+    });
+    Ok(pids.filter(|&pid| is_zombie(pid)).collect())
+}
+
+/// Reaps the zombie `pid`. Describes it: its PID, name and status.
+pub(super) fn reap(pid: Pid) -> io::Result<String> {
+    let name = if log::log_enabled!(log::Level::Info) { name_of(pid) } else { String::new() };
+    match reap_zombie(pid)? {
+        Some(status) => Ok(format!("process {pid} ({name}) {status}")),
+        None => Err(io::Error::other("it is no zombie")),
+    }
+}
+
+fn name_of(pid: Pid) -> String {
+    fs::read(format!("/proc/{pid}/comm"))
+        .map(|name| name.trim_ascii_end().escape_ascii().to_string())
+        .unwrap_or_default()
+}

@@ -1,0 +1,183 @@
+//! The plain types that go in and out of the reaper.
+
+use std::fmt;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// It exited with this status, 0 to 255.
+    Code(i32),
+    /// A signal of this number ended it.
+    Signal(i32),
+    /// It is gone, and somebody else has its status (R11).
+    Unknown,
+}
+
+impl ExitStatus {
+    /// As exit files have it: the status, 128 and the signal's number, -1 for unknown.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+            Self::Unknown => -1,
+        }
+    }
+
+    /// Whether it is an exit with status 0.
+    #[must_use]
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with status {code}"),
+            Self::Signal(number) => match Signal::try_from(*number) {
+                Ok(signal) => write!(f, "was killed by {signal}"),
+                Err(_) => write!(f, "was killed by signal {number}"),
+            },
+            Self::Unknown => f.write_str("ended with an unknown status"),
+        }
+    }
+}
+
+/// The number of a call; later calls have higher ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(pub(super) u32);
+
+/// The number of a registration. A child is forgotten by it, never by its PID (R6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChildId(pub(super) u32);
+
+/// What a call is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSpec {
+    /// How long its runtime may run.
+    pub runtime_timeout: Duration,
+    /// Whether the runtime is to connect a terminal.
+    pub terminal: bool,
+}
+
+/// What a runtime's PID file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PidFile {
+    /// A number above 1.
+    Pid(Pid),
+    /// It is not there, or empty: CRI-O makes an empty one before the call.
+    Absent,
+    /// Anything else, which is shown, or an error of reading it.
+    Invalid(String),
+}
+
+/// What a PID that a runtime reported is to this process (R10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinship {
+    /// A child, running or a zombie.
+    Child,
+    /// A child's child, or further down.
+    Descendant,
+    /// Another's process, or none.
+    None,
+}
+
+/// What the reaper wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Kill the runtime of the call, and its group. Its exit is then reported as always.
+    KillRuntime(CallId),
+    /// Send the signal to the runtime of the call.
+    SignalRuntime(CallId, Signal),
+    /// Stop watching the call's runtime, which did not die of SIGKILL: the sweep reaps it whenever it does.
+    AbandonRuntime(CallId),
+    /// Read the call's PID file and answer with [`Reaper::handle_pid_file`](super::Reaper::handle_pid_file).
+    ReadPidFile(CallId),
+    /// Open a pidfd for the PID, see what it is, and answer with
+    /// [`Reaper::handle_kinship`](super::Reaper::handle_kinship).
+    Examine(CallId, Pid),
+    /// Kill the process that was examined last for the call, and watch it.
+    /// Answer with [`Reaper::handle_process_exit`](super::Reaper::handle_process_exit).
+    KillProcess(CallId),
+    /// Stop watching that process: the sweep reaps it whenever it dies.
+    AbandonProcess(CallId),
+    /// Watch the process that was examined last for the call as this child.
+    Register(CallId, ChildId),
+    /// Send the signal to the child.
+    SignalChild(ChildId, Signal),
+    /// List the children that are zombies and answer with
+    /// [`Reaper::handle_zombies`](super::Reaper::handle_zombies).
+    ListZombies,
+    /// Reap the zombie, which has no owner.
+    ReapOrphan(Pid),
+    /// Tell the owner.
+    Report(Outcome),
+}
+
+/// What the owner of calls and children is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The call's process runs, or has run: it is registered.
+    Started {
+        /// The call, which has ended.
+        call: CallId,
+        /// The registration.
+        child: ChildId,
+        /// The process.
+        pid: Pid,
+    },
+    /// The call failed; what it left is cleaned up.
+    Failed {
+        /// The call, which has ended.
+        call: CallId,
+        /// Why.
+        failure: Failure,
+    },
+    /// A registered child ended and was reaped.
+    Exited {
+        /// The registration.
+        child: ChildId,
+        /// How.
+        status: ExitStatus,
+    },
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The runtime did not end well.
+    Runtime(ExitStatus),
+    /// The runtime was killed at its deadline.
+    TimedOut(Duration),
+    /// The runtime did not connect the terminal that was asked for.
+    NoTerminal,
+    /// The runtime ended well and left no PID.
+    NoPid,
+    /// The runtime left something that is no PID.
+    InvalidPid(String),
+    /// The runtime reported the PID of a process that is not below this one.
+    NotOurs(Pid),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runtime(status) => write!(f, "the runtime {status}"),
+            Self::TimedOut(limit) => {
+                write!(f, "the runtime did not end within {} s and was killed", limit.as_secs_f64())
+            }
+            // conmon's words, which callers know.
+            Self::NoTerminal => f.write_str("Runtime did not set up terminal"),
+            Self::NoPid => f.write_str("the runtime ended well, but wrote no PID file"),
+            Self::InvalidPid(what) => write!(f, "the runtime's PID file is not valid: {what}"),
+            Self::NotOurs(pid) => {
+                write!(f, "the runtime reported PID {pid}, which is no process below this one: it is left alone")
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Starting programs: fork, set the child up with calls that are safe there, execute.
+
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::{ForkResult, Pid, fork};
+
+use super::pidfd::Pidfd;
+
+/// What [`detach`] returned into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The process that called, with the new one's PID.
+    Parent(Pid),
+    /// The new process.
+    Child,
+}
+
+/// Forks a process that goes on where this one stands. Refused if there is a second thread: it would be missing in
+/// the child, with all locks that it held.
+pub fn detach() -> io::Result<Side> {
+    // A directory's links: itself, its name, and one for each thread in it.
+    if fs::metadata("/proc/self/task")?.nlink() != 3 {
+        return Err(io::Error::other("a process with several threads cannot go on in a fork"));
+    }
+    // SAFETY: with one thread, the child's memory is as consistent as the parent's.
+    Ok(match unsafe { fork()? } {
+        ForkResult::Parent { child } => Side::Parent(child),
+        ForkResult::Child => Side::Child,
+    })
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// The executable's path; `PATH` is not searched.
+    pub path: &'a OsStr,
+    /// Its arguments, without the name it is called by.
+    pub args: Vec<OsString>,
+    /// What becomes descriptors 0, 1 and 2.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// How it relates to this process.
+    pub ties: Ties,
+    /// The signal mask that it starts with.
+    pub mask: SigSet,
+    /// What to write to its `oom_score_adj`, where that is not this process's own.
+    pub oom_score_adj: Option<i32>,
+}
+
+/// How a started process relates to its starter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ties {
+    /// It leads a process group of its own, and is killed when the starter ends (`PR_SET_PDEATHSIG`).
+    OwnGroupDiesWithParent,
+    /// It goes on by itself.
+    None,
+}
+
+/// A started program, which may not have reached its execve(2) yet.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Its PID, valid until it is reaped.
+    pub pid: Pid,
+    /// The same process by descriptor.
+    pub pidfd: Pidfd,
+}
+
+/// Exit status of a child that could not execute its program, after it said so on its stderr.
+pub const CANNOT_EXECUTE: i32 = 127;
+
+impl Program<'_> {
+    /// Starts it with this process's environment and working directory, all signals at their defaults, and no
+    /// descriptor but the standard streams and those without `O_CLOEXEC`.
+    ///
+    /// The child reports by itself, as a line on its stderr, what keeps it from executing the program: waiting for
+    /// that here would stop the loop for as long as a slow file system takes.
+    pub fn spawn(&self) -> io::Result<Spawned> {
+        let path = CString::new(self.path.as_bytes())?;
+        let args = self.args.iter().map(|arg| CString::new(arg.clone().into_vec())).collect::<Result<Vec<_>, _>>()?;
+        let mut pointers: Vec<*const c_char> = Vec::with_capacity(args.len() + 2);
+        pointers.push(path.as_ptr());
+        pointers.extend(args.iter().map(|arg| arg.as_ptr()));
+        pointers.push(ptr::null());
+        let child = ChildSetup {
+            path: &path,
+            argv: &pointers,
+            stdio: [self.stdio[0].as_raw_fd(), self.stdio[1].as_raw_fd(), self.stdio[2].as_raw_fd()],
+            ties: self.ties,
+            mask: &self.mask,
+            oom_score_adj: self.oom_score_adj.map(Decimal::new),
+            parent: Pid::this(),
+        };
+        // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
+        let pid = match unsafe { fork()? } {
+            ForkResult::Child => child.run(),
+            ForkResult::Parent { child } => child,
+        };
+        match Pidfd::open(pid) {
+            Ok(pidfd) => Ok(Spawned { pid, pidfd }),
+            Err(error) => {
+                // It was not reaped, so the PID is its own.
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+                let _ = nix::sys::wait::waitpid(pid, None);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// All that the child needs, made before the fork: it must not allocate.
+struct ChildSetup<'a> {
+    path: &'a CStr,
+    argv: &'a [*const c_char],
+    stdio: [RawFd; 3],
+    ties: Ties,
+    mask: &'a SigSet,
+    oom_score_adj: Option<Decimal>,
+    parent: Pid,
+}
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+impl ChildSetup<'_> {
+    fn run(&self) -> ! {
+        self.tie();
+        self.reset_signals();
+        if let Some(value) = &self.oom_score_adj {
+            write_oom_score_adj(value);
+        }
+        for (target, &fd) in (0..).zip(&self.stdio) {
+            // SAFETY: takes integers. The sources are above 2, as 0 to 2 are always open in this program.
+            if unsafe { libc::dup2(fd, target) } < 0 {
+                self.fail(b"cannot set up the standard streams of ");
+            }
+        }
+        // SAFETY: path and argv are NUL-terminated and live; the environment is the process's own.
+        unsafe { libc::execve(self.path.as_ptr(), self.argv.as_ptr(), environ) };
+        self.fail(b"cannot execute ")
+    }
+
+    fn tie(&self) {
+        if self.ties == Ties::OwnGroupDiesWithParent {
+            // SAFETY: both take integers; getppid cannot fail.
+            unsafe {
+                libc::setpgid(0, 0);
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // The parent may have ended just before.
+                if libc::getppid() != self.parent.as_raw() {
+                    libc::_exit(CANNOT_EXECUTE);
+                }
+            }
+        }
+    }
+
+    fn reset_signals(&self) {
+        for signal in 1..=libc::SIGRTMAX() {
+            // SAFETY: the default action is valid for each; numbers that cannot be set are refused.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(self.mask), None);
+    }
+
+    fn fail(&self, what: &'static [u8]) -> ! {
+        let reason = Errno::last().desc();
+        for part in [what, self.path.to_bytes(), b": ", reason.as_bytes(), b"\n"] {
+            // SAFETY: the part is live and as long as said. There is nowhere to report a failure.
+            unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
+        }
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(CANNOT_EXECUTE) }
+    }
+}
+
+/// A number as text, without allocation.
+struct Decimal {
+    digits: [u8; 12],
+    start: usize,
+}
+
+impl Decimal {
+    fn new(value: i32) -> Self {
+        let mut digits = [0; 12];
+        let mut start = digits.len();
+        let mut rest = value.unsigned_abs();
+        loop {
+            start -= 1;
+            // A remainder by 10 fits.
+            digits[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if value < 0 {
+            start -= 1;
+            digits[start] = b'-';
+        }
+        Self { digits, start }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}
+
+fn write_oom_score_adj(value: &Decimal) {
+    let text = value.as_bytes();
+    // SAFETY: the path is NUL-terminated, the text live and as long as said; the descriptor is closed by execve.
+    unsafe {
+        let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd >= 0 {
+            libc::write(fd, text.as_ptr().cast(), text.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals() {
+        for value in [0, 7, -1, 1000, -1000, i32::MAX, i32::MIN] {
+            assert_eq!(Decimal::new(value).as_bytes(), value.to_string().as_bytes());
+        }
+    }
+}

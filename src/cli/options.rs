@@ -1,0 +1,378 @@
+//! The options: each has one row here, from which both the parser and `--help` take what they need.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use dunnage_runtime::reaper::Timing;
+
+/// An option.
+#[derive(Clone, Copy)]
+pub(super) struct Opt {
+    /// The long name, without dashes.
+    pub(super) name: &'static str,
+    /// The short one.
+    pub(super) short: Option<u8>,
+    /// What it takes, and where that goes.
+    pub(super) kind: Kind,
+    /// What `--help` says; nothing: the option is hidden.
+    pub(super) help: &'static str,
+    /// It is read, but whoever uses it is told that it is not supported yet.
+    pub(super) later: bool,
+}
+
+/// What an option takes.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Nothing; it ends the parsing.
+    Help,
+    /// Nothing.
+    Flag(fn(&mut Given)),
+    /// A word as it is; `--help` calls it `value`.
+    Word { value: &'static str, set: fn(&mut Given, OsString) },
+    /// An integer of 32 bits.
+    Int { value: &'static str, set: fn(&mut Given, i32) },
+    /// An integer of 64 bits.
+    Int64 { value: &'static str, set: fn(&mut Given, i64) },
+    /// Seconds with a fraction, within [`SHORTEST`] and [`LONGEST`].
+    Seconds { set: fn(&mut Given, Duration) },
+}
+
+/// The bounds of all durations that may have a fraction.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Options that `--help` shows together.
+pub(super) struct Group {
+    pub(super) title: &'static str,
+    pub(super) options: &'static [Opt],
+}
+
+/// What the command line said, nothing of it checked but the numbers.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(super) struct Given {
+    pub(super) version: bool,
+    pub(super) cid: Option<OsString>,
+    pub(super) cuuid: Option<OsString>,
+    pub(super) api_version: bool,
+    pub(super) bundle: Option<OsString>,
+    pub(super) container_pid_file: Option<OsString>,
+    pub(super) conmon_pid_file: Option<OsString>,
+    pub(super) runtime: Option<OsString>,
+    pub(super) runtime_args: Vec<OsString>,
+    pub(super) runtime_opts: Vec<OsString>,
+    pub(super) systemd_cgroup: bool,
+    pub(super) no_pivot: bool,
+    pub(super) no_new_keyring: bool,
+    pub(super) exec: bool,
+    pub(super) exec_attach: bool,
+    pub(super) exec_process_spec: bool,
+    pub(super) restore: bool,
+    pub(super) terminal: bool,
+    pub(super) stdin: bool,
+    pub(super) leave_stdin_open: bool,
+    pub(super) socket_dir: Option<OsString>,
+    pub(super) full_attach: bool,
+    pub(super) attach_stall_timeout: Option<Duration>,
+    pub(super) log_paths: Vec<OsString>,
+    pub(super) log_size_max: i64,
+    pub(super) log_tag: bool,
+    pub(super) log_label: bool,
+    pub(super) no_sync_log: bool,
+    pub(super) exit_dir: Option<OsString>,
+    pub(super) persist_dir: Option<OsString>,
+    pub(super) exit_command: Option<OsString>,
+    pub(super) exit_command_args: Vec<OsString>,
+    pub(super) exit_delay: i32,
+    pub(super) sync: bool,
+    pub(super) syslog: bool,
+    pub(super) log_level: Option<OsString>,
+    pub(super) timing: Timing,
+    /// The first option that is not supported yet.
+    pub(super) later: Option<&'static str>,
+}
+
+const fn option(name: &'static str, kind: Kind, help: &'static str) -> Opt {
+    Opt { name, short: None, kind, help, later: false }
+}
+
+const fn flag(name: &'static str, set: fn(&mut Given), help: &'static str) -> Opt {
+    option(name, Kind::Flag(set), help)
+}
+
+const fn word(name: &'static str, value: &'static str, set: fn(&mut Given, OsString), help: &'static str) -> Opt {
+    option(name, Kind::Word { value, set }, help)
+}
+
+const fn int(name: &'static str, value: &'static str, set: fn(&mut Given, i32), help: &'static str) -> Opt {
+    option(name, Kind::Int { value, set }, help)
+}
+
+const fn int64(name: &'static str, value: &'static str, set: fn(&mut Given, i64), help: &'static str) -> Opt {
+    option(name, Kind::Int64 { value, set }, help)
+}
+
+const fn seconds(name: &'static str, set: fn(&mut Given, Duration), help: &'static str) -> Opt {
+    option(name, Kind::Seconds { set }, help)
+}
+
+impl Opt {
+    /// Adds a short name.
+    const fn short(self, short: u8) -> Self {
+        Self { short: Some(short), ..self }
+    }
+
+    /// Marks what comes in a later version. A number is refused where it is above 0: 0 asks for nothing.
+    const fn later(self) -> Self {
+        Self { later: true, ..self }
+    }
+
+    /// Whether the option takes no value.
+    pub(super) fn is_bare(&self) -> bool {
+        matches!(self.kind, Kind::Help | Kind::Flag(_))
+    }
+
+    /// The option with this long name.
+    pub(super) fn long_named(name: &[u8]) -> Option<&'static Self> {
+        Self::all().find(|option| option.name.as_bytes() == name)
+    }
+
+    /// The option with this short name.
+    pub(super) fn short_named(short: u8) -> Option<&'static Self> {
+        Self::all().find(|option| option.short == Some(short))
+    }
+
+    fn all() -> impl Iterator<Item = &'static Self> {
+        GROUPS.iter().flat_map(|group| group.options)
+    }
+}
+
+/// All options, in the order of `--help`. A line break in a help text is one in the output.
+pub(super) static GROUPS: &[Group] = &[
+    Group {
+        title: "Container",
+        options: &[
+            word("cid", "ID", |g, v| g.cid = Some(v), "the container's id, which names its exit file (required)")
+                .short(b'c'),
+            word("cuuid", "ID", |g, v| g.cuuid = Some(v), "the name of the link to its attach socket (required)")
+                .short(b'u'),
+            word("name", "NAME", |_, _| (), "the container's name, for log drivers that record it").short(b'n'),
+            word("bundle", "DIR", |g, v| g.bundle = Some(v), "the OCI bundle (default: the working directory)")
+                .short(b'b'),
+            word(
+                "container-pidfile",
+                "FILE",
+                |g, v| g.container_pid_file = Some(v),
+                "where the runtime writes the container's pid\n(default: pidfile-ID in the working directory)",
+            )
+            .short(b'p'),
+            word("pidfile", "FILE", |g, v| g.container_pid_file = Some(v), ""),
+            int("timeout", "SECONDS", |_, _| (), "kill the container after so long (default: 0, never)")
+                .short(b'T')
+                .later(),
+            word("restore", "DIR", |g, _| g.restore = true, "restore the container from this checkpoint").later(),
+            flag("exec", |g| g.exec = true, "run a process in a container that runs already").short(b'e').later(),
+            word("exec-process-spec", "FILE", |g, _| g.exec_process_spec = true, "that process, described in JSON")
+                .later(),
+            flag("exec-attach", |g| g.exec_attach = true, "start that process only when a client has attached").later(),
+            flag("enable-healthcheck", |_| (), "run the health checks that the bundle describes").later(),
+        ],
+    },
+    Group {
+        title: "Runtime",
+        options: &[
+            word("runtime", "PATH", |g, v| g.runtime = Some(v), "the OCI runtime, such as /usr/bin/crun (required)")
+                .short(b'r'),
+            word(
+                "runtime-arg",
+                "ARG",
+                |g, v| g.runtime_args.push(v),
+                "an argument before the runtime's subcommand; repeatable",
+            ),
+            word(
+                "runtime-opt",
+                "ARG",
+                |g, v| g.runtime_opts.push(v),
+                "an argument after the subcommand's own; repeatable",
+            ),
+            word("restore-arg", "ARG", |g, v| g.runtime_opts.push(v), ""),
+            flag("systemd-cgroup", |g| g.systemd_cgroup = true, "have the runtime make cgroups through systemd")
+                .short(b's'),
+            flag("no-pivot", |g| g.no_pivot = true, "keep the runtime from using pivot_root"),
+            flag("no-new-keyring", |g| g.no_new_keyring = true, "keep the runtime from making a session keyring"),
+            flag("replace-listen-pid", |_| (), "make LISTEN_PID, where it is set, the runtime's pid").later(),
+            word("seccomp-notify-socket", "PATH", |_, _| (), "where seccomp notifications arrive").later(),
+            word("seccomp-notify-plugins", "LIST", |_, _| (), "plugins that handle seccomp notifications").later(),
+        ],
+    },
+    Group {
+        title: "Streams and attach",
+        options: &[
+            flag("terminal", |g| g.terminal = true, "give the container a terminal (default: pipes)").short(b't'),
+            flag("stdin", |g| g.stdin = true, "give the container a stdin to write to (default: /dev/null)")
+                .short(b'i'),
+            flag(
+                "leave-stdin-open",
+                |g| g.leave_stdin_open = true,
+                "keep stdin open when an attach client ends its input",
+            ),
+            word(
+                "socket-dir-path",
+                "DIR",
+                |g, v| g.socket_dir = Some(v),
+                "where the link to the bundle is made, through which clients reach\nthe attach socket (default: /var/run/crio)",
+            ),
+            flag("full-attach", |g| g.full_attach = true, "make no link: clients use the socket in the bundle"),
+            seconds(
+                "attach-stall-timeout",
+                |g, v| g.attach_stall_timeout = Some(v),
+                "close a client that holds up the output for so long (default: never)",
+            ),
+        ],
+    },
+    Group {
+        title: "Log",
+        options: &[
+            word(
+                "log-path",
+                "[DRIVER:]PATH",
+                |g, v| g.log_paths.push(v),
+                "where output is logged: k8s-file:PATH, or just PATH for the same;\n\
+                 none, off or null for nowhere; repeatable (required)",
+            )
+            .short(b'l'),
+            int64(
+                "log-size-max",
+                "BYTES",
+                |g, v| g.log_size_max = v,
+                "replace the log file by a new one before it would grow beyond this\n(default: 0, without limit, as is all below)",
+            ),
+            int64("log-global-size-max", "BYTES", |_, _| (), "log no more than this in all").later(),
+            flag("log-rotate", |_| (), "keep log files that are full").later(),
+            int("log-max-files", "N", |_, _| (), "how many full log files to keep").later(),
+            word("log-allowlist-dir", "DIR", |_, _| (), "where a log file may be; repeatable").later(),
+            word("log-tag", "TAG", |g, _| g.log_tag = true, "a tag for each record").later(),
+            word("log-label", "NAME=VALUE", |g, _| g.log_label = true, "a field for each record; repeatable").later(),
+            flag("no-container-partial-message", |_| (), "do not mark records that are parts of a line").later(),
+            flag("no-sync-log", |g| g.no_sync_log = true, "do not sync log and exit file to disk at the end"),
+        ],
+    },
+    Group {
+        title: "Exit",
+        options: &[
+            word("exit-dir", "DIR", |g, v| g.exit_dir = Some(v), "the exit code is written there, to a file named ID"),
+            word(
+                "persist-dir",
+                "DIR",
+                |g, v| g.persist_dir = Some(v),
+                "the exit code is written there, to a file named exit",
+            )
+            .short(b'0'),
+            word(
+                "exit-command",
+                "PATH",
+                |g, v| g.exit_command = Some(v),
+                "a program to run when the container has ended",
+            ),
+            word(
+                "exit-command-arg",
+                "ARG",
+                |g, v| g.exit_command_args.push(v),
+                "an argument of that program; repeatable",
+            ),
+            int(
+                "exit-delay",
+                "SECONDS",
+                |g, v| g.exit_delay = v,
+                "how long to wait before the exit command (default: 0)",
+            ),
+        ],
+    },
+    Group {
+        title: "The shim itself",
+        options: &[
+            flag("sync", |g| g.sync = true, "be the shim, instead of forking it and ending"),
+            word(
+                "conmon-pidfile",
+                "FILE",
+                |g, v| g.conmon_pid_file = Some(v),
+                "where the pid of the forked shim is written; unused with --sync",
+            )
+            .short(b'P'),
+            flag("api-version", |g| g.api_version = true, "speak version 1 of the messages to the caller (default: 0)"),
+            word(
+                "log-level",
+                "LEVEL",
+                |g, v| g.log_level = Some(v),
+                "messages to show: error, warning (default), info, debug, trace",
+            ),
+            flag("syslog", |g| g.syslog = true, "show messages in syslog too; once forked, the shim has no stderr"),
+            word("sdnotify-socket", "PATH", |_, _| (), "pass the container's sd_notify messages to this socket")
+                .later(),
+            flag("version", |g| g.version = true, "show the versions and end"),
+            option("help", Kind::Help, "show this text and end").short(b'h'),
+            option("help-all", Kind::Help, "").short(b'?'),
+        ],
+    },
+    Group {
+        title: "Bounds of processes",
+        options: &[
+            seconds(
+                "runtime-timeout",
+                |g, v| g.timing.create_runtime_timeout = v,
+                "kill a runtime that has not created the container within this time\n(default: 600)",
+            ),
+            seconds(
+                "runtime-grace",
+                |g, v| g.timing.runtime_grace = v,
+                "how long a runtime may take for what follows its exit or failure,\nsuch as to hand over the terminal (default: 5)",
+            ),
+            seconds(
+                "orphan-grace",
+                |g, v| g.timing.orphan_grace = v,
+                "how long a dead process that nobody waits for stays before it is\nreaped (default: 1)",
+            ),
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_stands_for_two_options() {
+        for option in Opt::all() {
+            assert_eq!(Opt::all().filter(|other| other.name == option.name).count(), 1, "--{}", option.name);
+            if let Some(short) = option.short {
+                assert_eq!(
+                    Opt::all().filter(|other| other.short == Some(short)).count(),
+                    1,
+                    "-{}",
+                    short.escape_ascii()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_what_the_parser_can_find() {
+        for option in Opt::all() {
+            assert!(!option.name.is_empty() && !option.name.contains('='), "--{}", option.name);
+            assert!(option.short.is_none_or(|short| short.is_ascii_graphic() && short != b'-'), "--{}", option.name);
+        }
+    }
+
+    #[test]
+    fn the_help_tells_the_reapers_defaults() {
+        let timing = Timing::default();
+        for (name, default) in [
+            ("runtime-timeout", timing.create_runtime_timeout),
+            ("runtime-grace", timing.runtime_grace),
+            ("orphan-grace", timing.orphan_grace),
+        ] {
+            let help = Opt::long_named(name.as_bytes()).unwrap().help;
+            assert!(help.contains(&format!("(default: {})", default.as_secs_f64())), "--{name}: {help}");
+        }
+    }
+}

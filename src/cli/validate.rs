@@ -1,0 +1,319 @@
+//! Makes a [`Config`] of what the command line said.
+//!
+//! The order of the checks and the texts that callers may know are conmon's.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
+
+use log::LevelFilter;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+
+use super::options::Given;
+use super::{Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Logging, Runtime, Stdio};
+
+/// Where CRI-O's attach clients look, unless told otherwise.
+const DEFAULT_SOCKET_DIR: &str = "/var/run/crio";
+
+/// Checks `given`, and the files it names.
+pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
+    let id = name("--cid", required(given.cid.take(), "Container ID not provided. Use --cid")?)?;
+    let level = level(given.log_level.as_deref())?;
+    check_exclusions(&given)?;
+    let uuid = match given.cuuid {
+        // Legacy exec has none.
+        None if given.exec && !given.api_version => OsString::new(),
+        cuuid => name("--cuuid", required(cuuid, "Container UUID not provided. Use --cuuid")?)?,
+    };
+    let runtime_path = executable(required(given.runtime, "Runtime path not provided. Use --runtime")?)?;
+    if given.exec && !given.exec_process_spec {
+        return invalid("Exec process spec path not provided. Use --exec-process-spec");
+    }
+    let working_dir =
+        env::current_dir().or_else(|error| invalid(format!("Failed to get working directory: {error}")))?;
+    let bundle = match given.bundle {
+        Some(bundle) => directory("--bundle", bundle)?,
+        None => working_dir.clone(),
+    };
+    let Ok(exit_delay) = u64::try_from(given.exit_delay) else {
+        return invalid("Delay before invoking exit command must be greater than or equal to 0");
+    };
+    let container_pid_file = given
+        .container_pid_file
+        .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
+    let log_file = log_file(&given.log_paths, given.log_tag, given.log_label)?;
+    if let Some(option) = given.later {
+        return not_supported(&format!("--{option}"));
+    }
+
+    Ok(Config {
+        id,
+        uuid,
+        api: if given.api_version { Api::V1 } else { Api::Legacy },
+        bundle,
+        runtime: Runtime {
+            path: runtime_path,
+            systemd_cgroup: given.systemd_cgroup,
+            args: given.runtime_args,
+            opts: given.runtime_opts,
+            no_pivot: given.no_pivot,
+            no_new_keyring: given.no_new_keyring,
+        },
+        container_pid_file,
+        stdio: match (given.terminal, given.stdin) {
+            (true, _) => Stdio::Terminal,
+            (false, true) => Stdio::PipesWithStdin,
+            (false, false) => Stdio::Pipes,
+        },
+        leave_stdin_open: given.leave_stdin_open,
+        attach: Attach {
+            link_dir: if given.full_attach {
+                None
+            } else {
+                let dir = given.socket_dir.unwrap_or_else(|| DEFAULT_SOCKET_DIR.into());
+                Some(directory("--socket-dir-path", dir)?)
+            },
+            stall_timeout: given.attach_stall_timeout,
+        },
+        log: Logging {
+            file: log_file,
+            size_max: u64::try_from(given.log_size_max).ok().filter(|&max| max > 0),
+            sync: !given.no_sync_log,
+        },
+        exit: Exit {
+            dir: given.exit_dir.map(|dir| directory("--exit-dir", dir)).transpose()?,
+            persist_dir: given.persist_dir.map(|dir| directory("--persist-dir", dir)).transpose()?,
+            command: given.exit_command.map(|path| ExitCommand {
+                path: path.into(),
+                args: given.exit_command_args,
+                delay: Duration::from_secs(exit_delay),
+            }),
+        },
+        detach: if given.sync {
+            Detach::Sync
+        } else {
+            Detach::Fork {
+                pid_file: given.conmon_pid_file.map(|file| not_empty("--conmon-pidfile", file)).transpose()?,
+            }
+        },
+        syslog: given.syslog,
+        level,
+        timing: given.timing,
+    })
+}
+
+fn invalid<T>(text: impl Into<String>) -> Result<T, CliError> {
+    Err(CliError::Invalid(text.into()))
+}
+
+/// For what a later version does.
+fn not_supported<T>(what: &str) -> Result<T, CliError> {
+    invalid(format!("{what} is not supported yet"))
+}
+
+fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliError> {
+    value.ok_or_else(|| CliError::Invalid(otherwise.to_owned()))
+}
+
+/// A name for a file of ours in somebody's directory, which it must not lead out of.
+fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
+    match value.as_bytes() {
+        b"" | b"." | b".." => {}
+        bytes if bytes.contains(&b'/') => {}
+        _ => return Ok(value),
+    }
+    invalid(format!("{option} “{}” cannot be the name of a file, which it must be", value.display()))
+}
+
+fn not_empty(option: &str, value: OsString) -> Result<PathBuf, CliError> {
+    if value.is_empty() { invalid(format!("{option} must not be empty")) } else { Ok(value.into()) }
+}
+
+fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {
+    let Some(name) = name else { return Ok(LevelFilter::Warn) };
+    match name.to_ascii_lowercase().as_bytes() {
+        b"error" | b"fatal" | b"panic" => Ok(LevelFilter::Error),
+        b"warn" | b"warning" => Ok(LevelFilter::Warn),
+        b"info" => Ok(LevelFilter::Info),
+        b"debug" => Ok(LevelFilter::Debug),
+        b"trace" => Ok(LevelFilter::Trace),
+        _ => invalid(format!("No such log level {}", name.display())),
+    }
+}
+
+fn check_exclusions(given: &Given) -> Result<(), CliError> {
+    if given.exec && given.restore {
+        return invalid("Cannot use 'exec' and 'restore' at the same time");
+    }
+    if given.exec_attach && !given.exec {
+        return invalid("Attach can only be specified with exec");
+    }
+    if given.exec_attach && !given.api_version {
+        return invalid("Attach can only be specified for a non-legacy exec session");
+    }
+    Ok(())
+}
+
+fn pid_file_name(id: &OsStr) -> OsString {
+    let mut name = OsString::from("pidfile-");
+    name.push(id);
+    name
+}
+
+fn executable(path: OsString) -> Result<PathBuf, CliError> {
+    let path = PathBuf::from(path);
+    // access(2) finds directories executable.
+    let problem = if path.is_dir() { Err(Errno::EISDIR) } else { access(&path, AccessFlags::X_OK) };
+    match problem {
+        Ok(()) => Ok(path),
+        Err(errno) => invalid(format!("Runtime path {} is not valid: {}. Use --runtime", path.display(), errno.desc())),
+    }
+}
+
+/// An existing directory, made absolute: what is written there at the end must not be lost for a wrong option.
+fn directory(option: &str, path: OsString) -> Result<PathBuf, CliError> {
+    let path = PathBuf::from(path);
+    match look_into(&path) {
+        Ok(absolute) => Ok(absolute),
+        Err(errno) => invalid(format!(
+            "{option} {} is not valid: {}. It must be a directory that exists",
+            path.display(),
+            errno.desc()
+        )),
+    }
+}
+
+fn look_into(path: &Path) -> Result<PathBuf, Errno> {
+    let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw);
+    if !fs::metadata(path).map_err(errno)?.is_dir() {
+        return Err(Errno::ENOTDIR);
+    }
+    access(path, AccessFlags::R_OK | AccessFlags::X_OK)?;
+    path::absolute(path).map_err(errno)
+}
+
+/// Where the output goes: to the last k8s-file among `log_paths`, or nowhere.
+fn log_file(log_paths: &[OsString], tag: bool, label: bool) -> Result<Option<PathBuf>, CliError> {
+    if log_paths.is_empty() {
+        return invalid("Log driver not provided. Use --log-path");
+    }
+    let mut file = None;
+    let mut later = None;
+    for log_path in log_paths {
+        match driver(log_path)? {
+            Driver::None => {}
+            Driver::File(path) => file = Some(path),
+            Driver::Later(name) => later = Some(name),
+        }
+    }
+    if let Some(name) = later {
+        return not_supported(&format!("--log-path {name}"));
+    }
+    if file.is_some() && tag {
+        return invalid("k8s-file doesn't support --log-tag");
+    }
+    if file.is_some() && label {
+        return invalid("k8s-file doesn't support --log-label");
+    }
+    Ok(file)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Driver {
+    None,
+    File(PathBuf),
+    /// One of a later version.
+    Later(&'static str),
+}
+
+/// Reads `DRIVER`, `DRIVER:PATH` or `PATH`.
+fn driver(log_path: &OsStr) -> Result<Driver, CliError> {
+    let mut parts = log_path.as_bytes().splitn(2, |&byte| byte == b':');
+    let name = parts.next().unwrap_or_default();
+    let rest = parts.next();
+    let path = rest.filter(|path| !path.is_empty()).map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    match (name, path) {
+        (b"", None) => invalid("log-path must not be empty"),
+        (b"none" | b"off" | b"null", _) => Ok(Driver::None),
+        (b"journald", _) => Ok(Driver::Later("journald")),
+        (b"passthrough", _) => Ok(Driver::Later("passthrough")),
+        (b"" | b"k8s-file", Some(path)) => Ok(Driver::File(path)),
+        (b"k8s-file", None) => invalid("k8s-file requires a filename"),
+        (_, None) if rest.is_none() => Ok(Driver::File(log_path.into())),
+        _ => invalid(format!("No such log driver {}", OsStr::from_bytes(name).display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_path_names_its_driver_or_none() {
+        let file = |path: &str| Ok(Driver::File(path.into()));
+        let error = |text: &str| Err(CliError::Invalid(text.to_owned()));
+        for (log_path, expected) in [
+            ("/a/b.log", file("/a/b.log")),
+            ("b.log", file("b.log")),
+            ("k8s-file:/a/b.log", file("/a/b.log")),
+            ("k8s-file:/a:b.log", file("/a:b.log")),
+            (":x", file("x")),
+            (":none", file("none")),
+            (":k8s-file:x", file("k8s-file:x")),
+            ("none", Ok(Driver::None)),
+            ("none:", Ok(Driver::None)),
+            ("off", Ok(Driver::None)),
+            ("null:x", Ok(Driver::None)),
+            ("journald", Ok(Driver::Later("journald"))),
+            ("journald:", Ok(Driver::Later("journald"))),
+            ("passthrough", Ok(Driver::Later("passthrough"))),
+            ("", error("log-path must not be empty")),
+            (":", error("log-path must not be empty")),
+            ("k8s-file", error("k8s-file requires a filename")),
+            ("k8s-file:", error("k8s-file requires a filename")),
+            ("syslog:", error("No such log driver syslog")),
+            ("/a:b", error("No such log driver /a")),
+            ("NONE:x", error("No such log driver NONE")),
+        ] {
+            assert_eq!(driver(OsStr::new(log_path)), expected, "{log_path:?}");
+        }
+    }
+
+    #[test]
+    fn levels_are_known_in_any_case() {
+        for (name, expected) in [
+            ("error", LevelFilter::Error),
+            ("Fatal", LevelFilter::Error),
+            ("PANIC", LevelFilter::Error),
+            ("warn", LevelFilter::Warn),
+            ("WARNING", LevelFilter::Warn),
+            ("info", LevelFilter::Info),
+            ("debug", LevelFilter::Debug),
+            ("trace", LevelFilter::Trace),
+        ] {
+            assert_eq!(level(Some(OsStr::new(name))), Ok(expected), "{name}");
+        }
+        assert_eq!(level(None), Ok(LevelFilter::Warn));
+        for name in ["", "warn ", "off", "verbose"] {
+            assert_eq!(
+                level(Some(OsStr::new(name))),
+                Err(CliError::Invalid(format!("No such log level {name}"))),
+                "{name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_lead_elsewhere() {
+        for good in ["a", "...", "-", "a:b", "0123456789abcdef"] {
+            assert_eq!(name("--cid", good.into()), Ok(good.into()));
+        }
+        for bad in ["", ".", "..", "/", "a/b", "../a", "a/"] {
+            assert!(name("--cid", bad.into()).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What the end of a container leaves behind: exit files, and the exit command.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use log::warn;
+
+use crate::cli::Exit;
+use crate::whole_file::{CommittedFile, WholeFile};
+
+/// The exit files that could be written.
+#[derive(Debug, Default)]
+pub(crate) struct ExitFiles(Vec<CommittedFile>);
+
+impl ExitFiles {
+    /// Writes the code to `PERSIST/exit`, then to `EXITDIR/ID`, whose appearance tells the caller. If one cannot be
+    /// written, the other still is.
+    pub(crate) fn write(exit: &Exit, id: &OsStr, code: i32) -> Self {
+        let persist = exit.persist_dir.as_ref().map(|directory| directory.join("exit"));
+        let exit_dir = exit.dir.as_ref().map(|directory| directory.join(id));
+        Self(persist.into_iter().chain(exit_dir).filter_map(|path| write(&path, code)).collect())
+    }
+
+    /// Makes them durable. The caller may have removed them by now.
+    pub(crate) fn sync(&self) {
+        for file in &self.0 {
+            if let Err(error) = file.sync() {
+                warn!("cannot sync an exit file: {error}");
+            }
+        }
+    }
+}
+
+fn write(path: &Path, code: i32) -> Option<CommittedFile> {
+    WholeFile::create(path)
+        .and_then(|file| file.commit(code.to_string().as_bytes()))
+        .inspect_err(|error| warn!("cannot write the exit file {}: {error}", path.display()))
+        .ok()
+}

@@ -1,0 +1,150 @@
+//! The file at the log's path, and how another one takes its place.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{self, Path, PathBuf};
+
+use super::append::{Appender, Stopped};
+
+/// An open log. Only a regular file is ever replaced; anything else (a fifo, `/dev/null`, `/dev/stdout`) stays what
+/// was opened.
+pub(super) struct LogFile {
+    path: PathBuf,
+    appender: Appender<File>,
+    regular: bool,
+    size: u64,
+}
+
+impl LogFile {
+    /// Opens what is at `path`, or makes a file there.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        // As the path is used again later. Without a working directory it fails the same way in either form.
+        let path = path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let file = open(&path)?;
+        Self::new(path, file)
+    }
+
+    fn new(path: PathBuf, file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let (regular, size) = (metadata.is_file(), metadata.size());
+        let torn = regular && size > 0 && last_byte(&path, size).is_some_and(|byte| byte != b'\n');
+        let appender = if torn { Appender::after_torn_line(file) } else { Appender::new(file) };
+        Ok(Self { path, appender, regular, size })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file can be replaced by another one, and so kept below a size.
+    pub(super) fn is_regular(&self) -> bool {
+        self.regular
+    }
+
+    /// How long the file is: what it held when it was opened, and the whole records since.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Looks at the real size: others may have emptied the file.
+    pub(super) fn refresh_size(&mut self) {
+        if let Ok(metadata) = self.appender.target.metadata() {
+            self.size = metadata.size();
+        }
+    }
+
+    /// Appends whole records.
+    pub(super) fn append(&mut self, batch: &[u8]) -> Result<(), Stopped> {
+        let result = self.appender.append(batch);
+        self.size += result.as_ref().map_or_else(|stopped| stopped.whole, |()| batch.len()) as u64;
+        result
+    }
+
+    /// Puts a new file at the path and goes on with it. If that fails nothing has changed.
+    pub(super) fn replace(&mut self) -> io::Result<()> {
+        if !self.regular {
+            return Ok(());
+        }
+        let file = if self.is_at_path() { put_new_file(&self.path)? } else { open(&self.path)? };
+        let new = Self::new(self.path.clone(), file)?;
+        if !new.regular {
+            // `/dev/stdout` was a file and is not any more, say.
+            return Err(io::Error::other("what is there now is no regular file"));
+        }
+        // A last attempt to end what could neither be written nor taken back.
+        let _ = self.appender.finish();
+        *self = new;
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.appender.finish()?;
+        if self.regular { self.appender.target.sync_data() } else { Ok(()) }
+    }
+
+    /// Whether the path still leads to this file; not after it was renamed away or deleted.
+    fn is_at_path(&self) -> bool {
+        let (Ok(there), Ok(ours)) = (fs::metadata(&self.path), self.appender.target.metadata()) else {
+            return false;
+        };
+        (there.dev(), there.ino()) == (ours.dev(), ours.ino())
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    // Writes to a fifo or a device must not block, nor a terminal become ours.
+    options.append(true).mode(0o640).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options
+}
+
+/// Opens the log without ever blocking.
+fn open(path: &Path) -> io::Result<File> {
+    let opened = options().create(true).open(path);
+    let fifo = match &opened {
+        Ok(file) => file.metadata()?.file_type().is_fifo(),
+        // A fifo without a reader, or a socket.
+        Err(error) => error.raw_os_error() == Some(libc::ENXIO),
+    };
+    if !fifo {
+        return opened;
+    }
+    // With an end to read from as well a fifo holds what it has room for while nobody reads it, and takes more as soon
+    // as somebody does.
+    match options().read(true).open(path) {
+        Ok(file) if file.metadata()?.file_type().is_fifo() => Ok(file),
+        _ => opened,
+    }
+}
+
+/// Makes a new file and renames it over the one at `path`, or over the one that a link there leads to.
+fn put_new_file(path: &Path) -> io::Result<File> {
+    let path = fs::canonicalize(path)?;
+    let temporary = path.with_file_name(temporary_name(path.file_name().unwrap_or_default()));
+    // Of a shim that was killed between the two steps.
+    let _ = fs::remove_file(&temporary);
+    let file = options().create_new(true).open(&temporary)?;
+    if let Err(error) = fs::rename(&temporary, &path) {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// `.NAME.new`, no longer than a name may be. Hidden, as log collectors look for names that begin with the log's.
+fn temporary_name(name: &OsStr) -> OsString {
+    const NAME_MAX: usize = 255;
+    let name = &name.as_bytes()[..name.len().min(NAME_MAX - ".".len() - ".new".len())];
+    OsString::from_iter([OsStr::new("."), OsStr::from_bytes(name), OsStr::new(".new")])
+}
+
+/// The last byte of a regular file; not every log may be read.
+fn last_byte(path: &Path, size: u64) -> Option<u8> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
+    let mut byte = [0];
+    (file.read_at(&mut byte, size - 1).ok()? == 1).then_some(byte[0])
+}

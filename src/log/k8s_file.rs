@@ -1,0 +1,209 @@
+//! The k8s-file driver: one record a line, `STAMP STREAM F|P TEXT`, appended to a file.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dunnage_runtime::sys::Pages;
+use memchr::memchr_iter;
+use nix::errno::Errno;
+
+use super::file::LogFile;
+use super::loss::Loss;
+use super::record::{Batch, Pieces, RECORD_MAX};
+use super::stamp::Stamp;
+use crate::stream::Stream;
+
+/// How many bytes of records are written at once: few writes, and still a part of the processor's cache.
+const BUFFER: NonZeroUsize = NonZeroUsize::new(128 * 1024).unwrap();
+const _: () = assert!(BUFFER.get() >= RECORD_MAX, "every record fits");
+
+/// What of the buffer is kept while idle: a container that says a line now and then needs no more.
+const KEPT: usize = 4096;
+
+/// How long after a failed attempt the next one is made to replace a file at its limit.
+const REPLACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct K8sFile {
+    file: LogFile,
+    /// The size that no record may pass, but for one that is alone in its file.
+    size_max: Option<u64>,
+    stamp: Stamp,
+    buffer: Pages,
+    /// How much of the buffer costs memory.
+    used: usize,
+    loss: Option<Loss>,
+    /// After a loss or a failed replacing was told to the shim's own log, it is not told again before a reopening.
+    warned: bool,
+    replace_failed: Option<Instant>,
+}
+
+impl K8sFile {
+    pub(super) fn open(path: &Path, size_max: Option<u64>) -> io::Result<Self> {
+        let file = LogFile::open(path)?;
+        Ok(Self {
+            size_max: size_max.filter(|_| file.is_regular()),
+            file,
+            stamp: Stamp::new(),
+            buffer: Pages::new(BUFFER)?,
+            used: 0,
+            loss: None,
+            warned: false,
+            replace_failed: None,
+        })
+    }
+
+    /// Logs output; what cannot be written now is counted.
+    pub(super) fn write(&mut self, stream: Stream, output: &[u8]) {
+        let pieces = Pieces::new(output);
+        match &mut self.loss {
+            Some(loss) if Instant::now() < loss.retry_at() => loss.add(pieces),
+            _ => self.put(stream, pieces),
+        }
+    }
+
+    /// A new file at the path, at once.
+    pub(super) fn reopen(&mut self) {
+        match self.file.replace() {
+            Ok(()) => {
+                self.replace_failed = None;
+                self.warned = false;
+                self.tell_loss();
+            }
+            Err(error) => {
+                ::log::warn!(
+                    "cannot reopen log file {}: {error}; the old one stays in use",
+                    self.file.path().display()
+                );
+            }
+        }
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.tell_loss();
+        if let Some(loss) = &self.loss {
+            ::log::warn!("log file {}: {loss}", self.file.path().display());
+        }
+        if let Err(error) = self.file.sync() {
+            ::log::warn!("cannot sync log file {}: {error}", self.file.path().display());
+        }
+    }
+
+    pub(super) fn release(&mut self) {
+        if self.used > KEPT {
+            self.buffer.release();
+            self.used = 0;
+        }
+    }
+
+    /// When [`K8sFile::tell_loss`] should be called, if no output comes before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.loss.as_ref().map(Loss::tell_at)
+    }
+
+    /// Says in the log what is missing there, if it takes it now.
+    pub(super) fn tell_loss(&mut self) {
+        if self.loss.is_some() {
+            self.put(Stream::Stderr, Pieces::new(b""));
+        }
+    }
+
+    /// Writes what was lost before, then `pieces`; after an error the rest of them is lost.
+    fn put(&mut self, stream: Stream, mut pieces: Pieces) {
+        let start = self.loss.as_ref().map(|_| Instant::now());
+        self.stamp.update();
+        let prefix = self.stamp.prefix(stream);
+        loop {
+            let note = self.loss.as_ref().map(|loss| format!("dunnage: {loss}\n"));
+            let next = note.as_ref().map(|note| prefix.len() + note.len());
+            let Some(next) = next.or_else(|| pieces.next_record_len()) else {
+                return;
+            };
+            let room = self.room_for(next);
+            let mut batch = Batch::new(&mut self.buffer[..room]);
+            if let Some(note) = &note {
+                batch.push(&self.stamp.prefix(Stream::Stderr), note.as_bytes());
+            }
+            let mut dropped = pieces.clone();
+            batch.fill(&prefix, &mut pieces);
+            self.used = self.used.max(batch.bytes().len());
+
+            let Err(stopped) = self.file.append(batch.bytes()) else {
+                self.loss = None;
+                continue;
+            };
+            let mut logged = memchr_iter(b'\n', &batch.bytes()[..stopped.whole]).count();
+            if note.is_some() && logged > 0 {
+                self.loss = None;
+                logged -= 1;
+            }
+            dropped.by_ref().take(logged).for_each(drop);
+            self.lose(dropped, stopped.reason, start);
+            return;
+        }
+    }
+
+    /// Counts what could not be written, in an attempt that began at `start` if there was a loss before.
+    fn lose(&mut self, dropped: Pieces, reason: Errno, start: Option<Instant>) {
+        if dropped.rest().is_empty() && self.loss.is_none() {
+            return; // A record that is there by half will be finished.
+        }
+        let now = Instant::now();
+        if !self.warned {
+            self.warned = true;
+            let path = self.file.path().display();
+            ::log::warn!("cannot write log file {path}: {}; output is dropped until it works again", reason.desc());
+        }
+        let loss = self.loss.get_or_insert_with(|| Loss::new(reason, now));
+        loss.add(dropped);
+        if let Some(start) = start {
+            loss.attempted(reason, start, now);
+        }
+    }
+
+    /// How many bytes may be written at once, with the first record taking `next`. Replaces a file that would pass its
+    /// limit; if that is impossible the old one grows on.
+    fn room_for(&mut self, next: usize) -> usize {
+        let Some(limit) = self.size_max else {
+            return BUFFER.get();
+        };
+        if self.passes(limit, next) && !self.replace(limit, next) {
+            return BUFFER.get();
+        }
+        let left = usize::try_from(limit.saturating_sub(self.file.size())).unwrap_or(usize::MAX);
+        left.clamp(next, BUFFER.get())
+    }
+
+    fn passes(&self, limit: u64, next: usize) -> bool {
+        self.file.size() > 0 && self.file.size() + next as u64 > limit
+    }
+
+    /// Whether there is a file now that takes a record of `next` bytes.
+    fn replace(&mut self, limit: u64, next: usize) -> bool {
+        if self.replace_failed.is_some_and(|failed| failed.elapsed() < REPLACE_PAUSE) {
+            return false;
+        }
+        self.file.refresh_size();
+        if !self.passes(limit, next) {
+            return true;
+        }
+        match self.file.replace() {
+            Ok(()) => {
+                self.replace_failed = None;
+                true
+            }
+            Err(error) => {
+                if self.replace_failed.replace(Instant::now()).is_none() {
+                    let path = self.file.path().display();
+                    ::log::warn!("cannot replace log file {path} at its size limit: {error}; it grows on");
+                }
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! From output to records: pure code.
+
+use memchr::memchr;
+
+use super::stamp::{FLAG_AT, PREFIX_LEN, Prefix};
+
+/// The most text a record holds.
+pub(super) const TEXT_MAX: usize = 16 * 1024;
+
+/// The longest record.
+pub(super) const RECORD_MAX: usize = PREFIX_LEN + TEXT_MAX + 1;
+
+/// Output as the pieces that become one record each: lines with their newline, and pieces of lines without.
+#[derive(Clone)]
+pub(super) struct Pieces<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(output: &'a [u8]) -> Self {
+        Self { rest: output }
+    }
+
+    /// What has not been taken yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The length of the record of the next piece.
+    pub(super) fn next_record_len(&self) -> Option<usize> {
+        self.peek().map(record_len)
+    }
+
+    fn peek(&self) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let window = &self.rest[..self.rest.len().min(TEXT_MAX + 1)];
+        let end = memchr(b'\n', window).map_or(window.len().min(TEXT_MAX), |newline| newline + 1);
+        Some(&window[..end])
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let piece = self.peek()?;
+        self.rest = &self.rest[piece.len()..];
+        Some(piece)
+    }
+}
+
+fn is_line(piece: &[u8]) -> bool {
+    piece.last() == Some(&b'\n')
+}
+
+fn record_len(piece: &[u8]) -> usize {
+    PREFIX_LEN + piece.len() + usize::from(!is_line(piece))
+}
+
+/// Whole records in a buffer, to be written at once.
+pub(super) struct Batch<'b> {
+    buffer: &'b mut [u8],
+    len: usize,
+}
+
+impl<'b> Batch<'b> {
+    pub(super) fn new(buffer: &'b mut [u8]) -> Self {
+        Self { buffer, len: 0 }
+    }
+
+    /// Adds records of `pieces` as long as they fit.
+    pub(super) fn fill(&mut self, prefix: &Prefix, pieces: &mut Pieces) {
+        while let Some(piece) = pieces.peek()
+            && self.push(prefix, piece)
+        {
+            pieces.rest = &pieces.rest[piece.len()..];
+        }
+    }
+
+    /// Adds the record of one piece, if it fits.
+    #[inline]
+    pub(super) fn push(&mut self, prefix: &Prefix, piece: &[u8]) -> bool {
+        let Some(record) = self.buffer[self.len..].get_mut(..record_len(piece)) else {
+            return false;
+        };
+        self.len += record.len();
+        let (start, text) = record.split_at_mut(PREFIX_LEN);
+        start.copy_from_slice(prefix);
+        text[..piece.len()].copy_from_slice(piece);
+        if !is_line(piece) {
+            start[FLAG_AT] = b'P';
+            text[piece.len()] = b'\n';
+        }
+        true
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &Prefix = b"2026-11-30T13:02:15.123456789+00:00 stdout F ";
+
+    fn records(output: &[u8]) -> Vec<(u8, Vec<u8>)> {
+        let mut buffer = vec![0; 1 << 20];
+        let mut batch = Batch::new(&mut buffer);
+        let mut pieces = Pieces::new(output);
+        batch.fill(PREFIX, &mut pieces);
+        assert_eq!(pieces.rest(), b"");
+        let lines = batch.bytes().split_inclusive(|&byte| byte == b'\n');
+        lines.map(|line| (line[FLAG_AT], line[PREFIX_LEN..line.len() - 1].to_vec())).collect()
+    }
+
+    #[test]
+    fn a_line_is_a_full_record_and_a_piece_without_newline_a_partial_one() {
+        assert_eq!(records(b"one\ntwo"), [(b'F', b"one".to_vec()), (b'P', b"two".to_vec())]);
+        assert_eq!(records(b"\n\n"), [(b'F', vec![]), (b'F', vec![])]);
+        assert_eq!(records(b"\0\r\xff\n"), [(b'F', b"\0\r\xff".to_vec())]);
+        assert_eq!(records(b""), []);
+    }
+
+    #[test]
+    fn pieces_are_cut_at_16_kib() {
+        for (text, newline, expected) in [
+            (TEXT_MAX, true, vec![(b'F', TEXT_MAX)]),
+            (TEXT_MAX, false, vec![(b'P', TEXT_MAX)]),
+            (TEXT_MAX + 1, true, vec![(b'P', TEXT_MAX), (b'F', 1)]),
+            (TEXT_MAX + 1, false, vec![(b'P', TEXT_MAX), (b'P', 1)]),
+            (3 * TEXT_MAX, true, vec![(b'P', TEXT_MAX), (b'P', TEXT_MAX), (b'F', TEXT_MAX)]),
+            (3 * TEXT_MAX, false, vec![(b'P', TEXT_MAX); 3]),
+        ] {
+            let mut output = vec![b'x'; text];
+            output.extend(newline.then_some(b'\n'));
+            let found: Vec<_> = records(&output).iter().map(|(flag, text)| (*flag, text.len())).collect();
+            assert_eq!(found, expected, "{text} bytes, newline: {newline}");
+        }
+    }
+
+    #[test]
+    fn only_whole_records_go_into_a_batch() {
+        let output = b"one\ntwo\nthree";
+        for room in 0..200 {
+            let mut buffer = vec![0; room];
+            let mut batch = Batch::new(&mut buffer);
+            let mut pieces = Pieces::new(output);
+            batch.fill(PREFIX, &mut pieces);
+            let whole = [0, 49, 98, 149].into_iter().filter(|&len| len <= room).next_back().unwrap();
+            assert_eq!(batch.bytes().len(), whole, "room for {room} bytes");
+            assert_eq!(pieces.rest(), [&output[..], b"two\nthree", b"three", b""][whole / 49]);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The end: what is left is logged, the exit files appear, clients get a moment, the exit command runs.
+
+use std::fs::File;
+use std::mem;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use dunnage_runtime::reaper::{ChildId, ExitStatus, Failure};
+use dunnage_runtime::sys::{InheritedFds, Program, Ties};
+use log::{error, info, warn};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{AccessFlags, access};
+
+use super::{FAILED, Monitor, Phase, failure_text};
+use crate::error::{Context, Result};
+use crate::exit::ExitFiles;
+
+/// How long attach clients get at most to take the rest of the output.
+const FLUSH_WAIT: Duration = Duration::from_secs(1);
+
+/// How far the end is.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The exit files are there; clients take what they have not read yet.
+    Flushing { until: Instant, end: End },
+    /// `--exit-delay`: nothing is held but this process itself.
+    Delaying { until: Instant, end: End },
+    /// The exit command runs. Once the shim was told to end, it is killed at `kill_at`.
+    Commanding { command: ChildId, kill_at: Option<Instant>, end: End },
+    /// The shim ends with this status.
+    Done(u8),
+}
+
+/// What the end is to be.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// The shim's exit status, unless the exit command has one of its own.
+    status: u8,
+    /// What is still to be made durable.
+    exit_files: ExitFiles,
+}
+
+impl Monitor {
+    /// The container's process has ended. Its output is logged before anybody learns of its end.
+    pub(super) fn end_exited(&mut self, status: ExitStatus, now: Instant) {
+        info!("the container {status}");
+        self.relay.drain(&self.event_loop, &mut self.log, now);
+        self.inherited = InheritedFds::default();
+        let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, status.code());
+        // 0 to 255, and -1, which gives 255.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let status = status.code() as u8;
+        self.flush(End { status, exit_files }, now);
+    }
+
+    /// There is no container. The caller gets the reason, and no exit file is made.
+    pub(super) fn end_failed(&mut self, failure: &Failure, now: Instant) {
+        self.close_console();
+        self.relay.drain(&self.event_loop, &mut self.log, now);
+        let text = failure_text(failure, self.relay.take_stderr_tail());
+        error!("{}", String::from_utf8_lossy(&text).trim_end());
+        self.sync.failed(&text);
+        self.inherited = InheritedFds::default();
+        self.flush(End { status: FAILED, ..End::default() }, now);
+    }
+
+    /// When [`Monitor::handle_ending_timeout`] is due.
+    pub(super) fn ending_timeout(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Ending(Ending::Flushing { until, .. } | Ending::Delaying { until, .. }) => Some(*until),
+            Phase::Ending(Ending::Commanding { kill_at, .. }) => *kill_at,
+            _ => None,
+        }
+    }
+
+    /// Goes on to the next step of the end.
+    pub(super) fn handle_ending_timeout(&mut self, now: Instant) {
+        match self.take_ending() {
+            Some(Ending::Flushing { end, .. }) => {
+                warn!("attach clients did not take all output in time");
+                self.let_go(end, now);
+            }
+            Some(Ending::Delaying { end, .. }) => self.start_command(end),
+            Some(Ending::Commanding { command, end, .. }) => {
+                warn!("the exit command does not end: killing it");
+                self.driver.handle_termination(&self.event_loop, now, Signal::SIGKILL);
+                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
+            }
+            Some(Ending::Done(_)) | None => {}
+        }
+    }
+
+    /// A client that took all there is needs no more time.
+    pub(super) fn go_on_if_flushed(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Ending(Ending::Flushing { .. }))
+            && self.relay.flushed()
+            && let Some(Ending::Flushing { end, .. }) = self.take_ending()
+        {
+            self.let_go(end, now);
+        }
+    }
+
+    /// The shim itself was told to end: nothing is waited for any longer than needed.
+    pub(super) fn hasten_end(&mut self, now: Instant) {
+        match &mut self.phase {
+            Phase::Ending(Ending::Delaying { until, .. }) => *until = now,
+            Phase::Ending(Ending::Commanding { kill_at, .. }) => {
+                kill_at.get_or_insert(now + self.config.timing.runtime_grace);
+            }
+            _ => {}
+        }
+    }
+
+    /// A child that is not the container ended: the exit command.
+    pub(super) fn handle_command_exit(&mut self, child: ChildId, status: ExitStatus) {
+        match self.take_ending() {
+            Some(Ending::Commanding { command, end, .. }) if command == child => {
+                let status = if status.success() {
+                    end.status
+                } else {
+                    warn!("the exit command {status}");
+                    u8::try_from(status.code()).unwrap_or(FAILED)
+                };
+                self.finish(status);
+            }
+            Some(ending) => self.phase = Phase::Ending(ending),
+            None => {}
+        }
+    }
+
+    fn flush(&mut self, end: End, now: Instant) {
+        self.phase = Phase::Ending(Ending::Flushing { until: now + FLUSH_WAIT, end });
+    }
+
+    /// Gives up all that belonged to the container, and turns to what follows it.
+    fn let_go(&mut self, end: End, now: Instant) {
+        self.relay.close(&self.event_loop);
+        for fifo in self.fifos.drain(..) {
+            fifo.close(&self.event_loop);
+        }
+        self.sync.close();
+        if self.config.log.sync {
+            self.log.sync();
+            end.exit_files.sync();
+        }
+        self.attach.unlink_socket();
+        match &self.config.exit.command {
+            Some(command) if command.delay.is_zero() => self.start_command(end),
+            Some(command) => {
+                self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, end });
+            }
+            None => self.finish(end.status),
+        }
+    }
+
+    fn start_command(&mut self, end: End) {
+        match self.spawn_command() {
+            Ok(Some(command)) => {
+                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
+            }
+            Ok(None) => self.finish(end.status),
+            // As conmon: the container's end is what counts where no command ran.
+            Err(failure) => {
+                error!("{failure}");
+                self.finish(end.status);
+            }
+        }
+    }
+
+    /// Starts the exit command with nothing of the shim's but its environment and directory.
+    fn spawn_command(&mut self) -> Result<Option<ChildId>> {
+        let Some(command) = &self.config.exit.command else { return Ok(None) };
+        let what = || format!("cannot start the exit command {}", command.path.display());
+        // What keeps it from being executed is worth a message, and its own stderr is /dev/null.
+        access(&command.path, AccessFlags::X_OK).context(what)?;
+        // What it leaves behind is init's.
+        prctl::set_child_subreaper(false).context(what)?;
+        let input = File::open("/dev/null").context(what)?;
+        let output = File::options().write(true).open("/dev/null").context(what)?;
+        let program = Program {
+            path: command.path.as_os_str(),
+            args: command.args.clone(),
+            stdio: [input.as_fd(), output.as_fd(), output.as_fd()],
+            ties: Ties::None,
+            mask: self.signals.original_mask(),
+            oom_score_adj: self.oom_score.original,
+        };
+        self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
+    }
+
+    fn finish(&mut self, status: u8) {
+        self.attach.unlink_link();
+        self.phase = Phase::Ending(Ending::Done(status));
+    }
+
+    fn take_ending(&mut self) -> Option<Ending> {
+        match &mut self.phase {
+            // What takes its place is set by whoever takes it.
+            Phase::Ending(ending) => Some(mem::replace(ending, Ending::Done(FAILED))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The shim's life once it stays: it owns all parts, and routes each event to the one it concerns.
+
+mod ending;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use dunnage_runtime::driver::{Driver, RuntimeCall};
+use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
+use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Outcome};
+use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
+use log::{debug, error, info, warn};
+use nix::sys::signal::Signal;
+
+use crate::cli::{Config, Stdio};
+use crate::error::{Context, Result};
+use crate::log::Log;
+use crate::relay::{AttachSocket, ControlFifo, Fifo, Relay, Request};
+use crate::source::Source;
+use crate::start::{CallerPipes, Console, Handover, OomScore, SyncPipe, create_args};
+
+use ending::Ending;
+
+/// Caught from the start. The first three are passed on; SIGHUP and SIGUSR2 are survived.
+const SIGNALS: [Signal; 7] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGCHLD,
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// How many events one round of the loop takes.
+const EVENTS_PER_ROUND: usize = 32;
+
+/// Exit status of a shim that failed itself.
+pub(crate) const FAILED: u8 = 1;
+
+/// What the start hands over.
+pub(crate) struct Handed {
+    pub(crate) config: Config,
+    pub(crate) log: Log,
+    pub(crate) pipes: CallerPipes,
+    pub(crate) inherited: InheritedFds,
+    pub(crate) oom_score: OomScore,
+}
+
+/// Creates the container and stays with it. Returns the shim's exit status.
+pub(crate) fn run(handed: Handed) -> u8 {
+    let mut sync = SyncPipe::new(handed.pipes.sync, handed.config.api);
+    match Monitor::start(handed.config, handed.log, handed.inherited, handed.oom_score) {
+        Ok(mut monitor) => {
+            monitor.sync = sync;
+            monitor.run()
+        }
+        Err(failure) => {
+            error!("{failure}");
+            sync.failed(failure.to_string().as_bytes());
+            FAILED
+        }
+    }
+}
+
+/// How far the container is.
+#[derive(Debug)]
+enum Phase {
+    /// Its runtime runs.
+    Starting(CallId),
+    /// It was created.
+    Running(ChildId),
+    /// It has ended, or never began.
+    Ending(Ending),
+}
+
+struct Monitor {
+    config: Config,
+    event_loop: EventLoop<Source>,
+    signals: Signals,
+    driver: Driver,
+    relay: Relay,
+    log: Log,
+    attach: AttachSocket,
+    fifos: Vec<ControlFifo>,
+    console: Option<Console>,
+    sync: SyncPipe,
+    inherited: InheritedFds,
+    oom_score: OomScore,
+    phase: Phase,
+}
+
+impl Monitor {
+    /// Makes all that the container needs and starts its runtime.
+    fn start(config: Config, log: Log, inherited: InheritedFds, oom_score: OomScore) -> Result<Self> {
+        let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
+        let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
+        event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
+        let (attach, listener) = AttachSocket::create(&config.bundle, config.attach.link_dir.as_deref(), &config.uuid)
+            .context(|| "attach")?;
+        let fifos = [Fifo::Ctl, Fifo::Winsz]
+            .into_iter()
+            .map(|fifo| ControlFifo::create(&event_loop, &config.bundle, fifo))
+            .collect::<io::Result<Vec<_>>>()
+            .context(|| "control fifos")?;
+        let console = match config.stdio {
+            Stdio::Terminal => Some(Console::listen(&event_loop)?),
+            Stdio::Pipes | Stdio::PipesWithStdin => None,
+        };
+        let (mut relay, child_stdio) =
+            Relay::new(&event_loop, config.stdio, config.leave_stdin_open, config.attach.stall_timeout)
+                .context(|| "cannot make the container's pipes")?;
+        relay.listen(&event_loop, listener).context(|| "cannot watch the attach socket")?;
+
+        let mut driver = Driver::new(config.timing);
+        let console_path = console.as_ref().map(Console::path);
+        let program = Program {
+            path: config.runtime.path.as_os_str(),
+            args: create_args(&config, console_path.as_deref()),
+            stdio: [child_stdio.stdin.as_fd(), child_stdio.stdout.as_fd(), child_stdio.stderr.as_fd()],
+            ties: Ties::OwnGroupDiesWithParent,
+            mask: signals.original_mask(),
+            oom_score_adj: oom_score.original,
+        };
+        let spec = CallSpec {
+            runtime_timeout: config.timing.create_runtime_timeout,
+            terminal: config.stdio == Stdio::Terminal,
+        };
+        let pid_file = config.container_pid_file.clone();
+        let call = driver
+            .start_call(&event_loop, Instant::now(), RuntimeCall { program, pid_file, spec })
+            .context(|| format!("cannot start the runtime {}", config.runtime.path.display()))?;
+        drop(child_stdio);
+
+        let sync = SyncPipe::new(None, config.api);
+        Ok(Self {
+            config,
+            event_loop,
+            signals,
+            driver,
+            relay,
+            log,
+            attach,
+            fifos,
+            console,
+            sync,
+            inherited,
+            oom_score,
+            phase: Phase::Starting(call),
+        })
+    }
+
+    fn run(&mut self) -> u8 {
+        let mut events = Events::with_capacity(EVENTS_PER_ROUND);
+        loop {
+            if let Phase::Ending(Ending::Done(status)) = self.phase {
+                return status;
+            }
+            if let Err(error) = self.event_loop.wait(&mut events, self.next_timeout()) {
+                // Never seen; without events there is nothing to go on with.
+                error!("cannot wait for events: {error}");
+                return FAILED;
+            }
+            let now = Instant::now();
+            let mut signalled = false;
+            for event in events.iter::<Source>() {
+                signalled |= event.source == Source::Signals;
+                self.handle(event, now);
+            }
+            // After the exits of the round, whose processes have their owners.
+            if signalled {
+                self.handle_signals(now);
+            }
+            self.handle_timeouts(now);
+            self.handle_outcomes(now);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn handle(&mut self, event: Event<Source>, now: Instant) {
+        match event.source {
+            // Handled at the end of the round.
+            Source::Signals => {}
+            Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
+            Source::Relay(source) => {
+                let event = Event { source, readable: event.readable, writable: event.writable };
+                self.relay.handle(&self.event_loop, &mut self.log, event, now);
+                self.tell_output_closed(now);
+            }
+            Source::ConsoleListener => self.accept_console(now),
+            Source::ConsoleConnection => self.receive_terminal(now),
+            Source::Ctl | Source::Winsz => self.handle_requests(event.source),
+        }
+    }
+
+    fn handle_signals(&mut self, now: Instant) {
+        for signal in self.signals.pending() {
+            match signal {
+                Signal::SIGCHLD => self.driver.handle_sigchld(&self.event_loop, now),
+                Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT => {
+                    info!("{signal} arrived");
+                    self.driver.handle_termination(&self.event_loop, now, signal);
+                    self.hasten_end(now);
+                }
+                Signal::SIGUSR1 => self.log.reopen(),
+                other => debug!("{other} arrived, which means nothing here"),
+            }
+        }
+    }
+
+    fn handle_timeouts(&mut self, now: Instant) {
+        if self.driver.next_timeout().is_some_and(|at| at <= now) {
+            self.driver.handle_timeout(&self.event_loop, now);
+        }
+        if self.relay.next_timeout().is_some_and(|at| at <= now) {
+            self.relay.handle_timeout(&self.event_loop, now);
+            self.log.release();
+        }
+        if self.log.deadline().is_some_and(|at| at <= now) {
+            self.log.handle_deadline();
+        }
+        if self.ending_timeout().is_some_and(|at| at <= now) {
+            self.handle_ending_timeout(now);
+        }
+    }
+
+    fn handle_outcomes(&mut self, now: Instant) {
+        while let Some(outcome) = self.driver.poll_outcome() {
+            match outcome {
+                Outcome::Started { child, pid, .. } => {
+                    info!("the container's process is {pid}");
+                    self.close_console();
+                    self.relay.take_stderr_tail();
+                    self.sync.started(pid.as_raw());
+                    self.phase = Phase::Running(child);
+                    sys::trim_heap();
+                }
+                Outcome::Failed { failure, .. } => self.end_failed(&failure, now),
+                Outcome::Exited { child, status } => match self.phase {
+                    Phase::Running(container) if container == child => self.end_exited(status, now),
+                    _ => self.handle_command_exit(child, status),
+                },
+            }
+        }
+        self.go_on_if_flushed(now);
+    }
+
+    /// Lets a failed call end early where nobody holds the runtime's output any more (R16).
+    fn tell_output_closed(&mut self, now: Instant) {
+        if let Phase::Starting(call) = self.phase
+            && self.relay.output_closed()
+        {
+            self.driver.handle_output_closed(&self.event_loop, now, call);
+        }
+    }
+
+    fn accept_console(&mut self, now: Instant) {
+        let Some(console) = &mut self.console else { return };
+        if let Err(error) = console.accept(&self.event_loop) {
+            warn!("cannot accept the runtime's connection to the console socket: {error}");
+            if let Phase::Starting(call) = self.phase {
+                self.driver.handle_terminal_failed(&self.event_loop, now, call);
+            }
+        }
+    }
+
+    fn receive_terminal(&mut self, now: Instant) {
+        let Some(console) = &mut self.console else { return };
+        let Handover::Terminal(master) = console.receive(&self.event_loop) else { return };
+        let connected = self.relay.connect_terminal(&self.event_loop, master);
+        self.close_console();
+        let Phase::Starting(call) = self.phase else { return };
+        match connected {
+            Ok(()) => self.driver.handle_terminal_connected(&self.event_loop, now, call),
+            Err(error) => {
+                warn!("cannot set up the terminal: {error}");
+                self.driver.handle_terminal_failed(&self.event_loop, now, call);
+            }
+        }
+    }
+
+    fn close_console(&mut self) {
+        if let Some(console) = self.console.take() {
+            console.close(&self.event_loop);
+        }
+    }
+
+    fn handle_requests(&mut self, source: Source) {
+        let (relay, log) = (&mut self.relay, &mut self.log);
+        for fifo in self.fifos.iter_mut().filter(|fifo| fifo.source() == source) {
+            fifo.handle(&self.event_loop, |request| match request {
+                Request::Resize { height, width } => relay.resize(height, width),
+                Request::ReopenLogs => log.reopen(),
+            });
+        }
+    }
+}
+
+/// What the caller is told of a failed call: the runtime's own words where they say it all.
+fn failure_text(failure: &Failure, stderr: Vec<u8>) -> Vec<u8> {
+    let said_something = !stderr.trim_ascii().is_empty();
+    match failure {
+        Failure::Runtime(_) if said_something => stderr,
+        _ if said_something => {
+            let mut text = failure.to_string().into_bytes();
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(&stderr);
+            text
+        }
+        _ => failure.to_string().into_bytes(),
+    }
+}

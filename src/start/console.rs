@@ -1,0 +1,149 @@
+//! The console socket: where the runtime hands over the container's terminal.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use dunnage_runtime::event_loop::{EventLoop, Interest};
+use dunnage_runtime::sys;
+use log::{debug, warn};
+use nix::errno::Errno;
+use nix::sys::termios::tcgetattr;
+use nix::unistd::mkdtemp;
+
+use crate::error::{Context, Error, Result};
+use crate::source::Source;
+
+/// A socket's path with its terminating NUL (unix(7)).
+const SUN_PATH_MAX: usize = 108;
+
+const DIRECTORY_TEMPLATE: &str = "dunnage-XXXXXX";
+const SOCKET_NAME: &str = "console";
+
+/// A listening socket in a directory of its own that only this user can enter. Both are removed with it.
+#[derive(Debug)]
+pub(crate) struct Console {
+    directory: PathBuf,
+    listener: UnixListener,
+    connection: Option<OwnedFd>,
+}
+
+/// What a connection brought.
+#[derive(Debug)]
+pub(crate) enum Handover {
+    /// The terminal's master side.
+    Terminal(OwnedFd),
+    /// Nothing so far.
+    Nothing,
+}
+
+impl Console {
+    /// Makes the socket and starts to watch it.
+    pub(crate) fn listen(event_loop: &EventLoop<Source>) -> Result<Self> {
+        let directory = make_directory()?;
+        let path = directory.join(SOCKET_NAME);
+        let bound = UnixListener::bind(&path).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            event_loop.watch(&listener, Source::ConsoleListener, Interest::READABLE)?;
+            Ok(listener)
+        });
+        match bound {
+            Ok(listener) => Ok(Self { directory, listener, connection: None }),
+            Err(error) => {
+                remove(&directory);
+                Err(error).context(|| format!("cannot make the console socket {}", path.display()))
+            }
+        }
+    }
+
+    /// What the runtime is told to connect to.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.join(SOCKET_NAME)
+    }
+
+    /// Someone connected. The latest connection counts.
+    pub(crate) fn accept(&mut self, event_loop: &EventLoop<Source>) -> io::Result<()> {
+        loop {
+            match sys::accept(&self.listener) {
+                Ok(connection) => {
+                    self.hang_up(event_loop);
+                    event_loop.watch(&connection, Source::ConsoleConnection, Interest::READABLE)?;
+                    self.connection = Some(connection);
+                }
+                Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+                    Errno::EAGAIN => return Ok(()),
+                    Errno::ECONNABORTED | Errno::EINTR => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// The connection has something to say. One that brings no terminal is closed, and another one may come.
+    pub(crate) fn receive(&mut self, event_loop: &EventLoop<Source>) -> Handover {
+        let Some(connection) = &self.connection else { return Handover::Nothing };
+        // The data is the name of the terminal, which is of no use here.
+        let mut data = [0; 4096];
+        match sys::receive_fds(connection, &mut data) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Handover::Nothing,
+            Err(error) => warn!("cannot receive from the console socket: {error}"),
+            Ok((0, fds)) if fds.is_empty() => debug!("a connection to the console socket ended without a terminal"),
+            Ok((_, fds)) => match fds.into_iter().next() {
+                None => warn!("the runtime sent no descriptor over the console socket"),
+                Some(fd) => match tcgetattr(fd.as_fd()) {
+                    Ok(_) => {
+                        self.hang_up(event_loop);
+                        return Handover::Terminal(fd);
+                    }
+                    Err(errno) => warn!("the runtime sent a descriptor that is no terminal: {}", errno.desc()),
+                },
+            },
+        }
+        self.hang_up(event_loop);
+        Handover::Nothing
+    }
+
+    /// Stops listening.
+    pub(crate) fn close(mut self, event_loop: &EventLoop<Source>) {
+        self.hang_up(event_loop);
+        event_loop.unwatch(&self.listener);
+    }
+
+    fn hang_up(&mut self, event_loop: &EventLoop<Source>) {
+        if let Some(connection) = self.connection.take() {
+            event_loop.unwatch(&connection);
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        remove(&self.directory);
+    }
+}
+
+/// The temporary directory where the socket's path fits, else one that is always short.
+fn make_directory() -> Result<PathBuf> {
+    let mut last_error = Error::new("no temporary directory has a path short enough for the console socket");
+    for base in [env::temp_dir(), "/tmp".into(), "/run".into()] {
+        let template = base.join(DIRECTORY_TEMPLATE);
+        if template.as_os_str().len() + 1 + SOCKET_NAME.len() >= SUN_PATH_MAX {
+            continue;
+        }
+        match mkdtemp(&template).context(|| format!("cannot make the console socket's directory in {}", base.display()))
+        {
+            Ok(directory) => return Ok(directory),
+            Err(error) => last_error = error,
+        }
+    }
+    Err(last_error)
+}
+
+fn remove(directory: &Path) {
+    // Nothing else is in there, and nobody else may enter.
+    let _ = fs::remove_file(directory.join(SOCKET_NAME));
+    let _ = fs::remove_dir(directory);
+}

@@ -1,0 +1,78 @@
+//! The double fork: the short side ends for its caller to go on, the long side stays.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process;
+
+use dunnage_runtime::sys;
+use log::debug;
+use nix::fcntl::OFlag;
+use nix::sys::prctl;
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
+
+use crate::cli::Detach;
+use crate::error::{Context, Result};
+use crate::whole_file::WholeFile;
+
+/// Which process [`detach`] returned into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The one that the caller started and waits for. It has nothing left to do.
+    Short,
+    /// The one that stays.
+    Long,
+}
+
+/// Makes the process that stays: in a session of its own, without the caller's standard streams, and parent of what
+/// its descendants leave (`PR_SET_CHILD_SUBREAPER`).
+pub(crate) fn detach(how: &Detach) -> Result<Side> {
+    if let Detach::Fork { pid_file } = how {
+        match fork(pid_file.as_deref())? {
+            Side::Short => return Ok(Side::Short),
+            Side::Long => {}
+        }
+    }
+    // Fails for the leader of a group, as a --sync shim may be one: nothing depends on it.
+    if let Err(errno) = setsid() {
+        debug!("no session of its own: {}", errno.desc());
+    }
+    let_go_of_stdio().context(|| "cannot open /dev/null")?;
+    prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
+    Ok(Side::Long)
+}
+
+/// Forks. The long side goes on only once the short side wrote its pid file: if that fails, there is no long side.
+fn fork(pid_file: Option<&Path>) -> Result<Side> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC).context(|| "cannot make a pipe")?;
+    match sys::detach().context(|| "cannot fork")? {
+        sys::Side::Parent(child) => {
+            drop(read);
+            if let Some(path) = pid_file {
+                WholeFile::create(path)
+                    .and_then(|file| file.commit(child.to_string().as_bytes()))
+                    .context(|| format!("cannot write the conmon pid file {}", path.display()))?;
+            }
+            // A long side that is gone is noticed by its silence on the sync pipe.
+            let _ = File::from(write).write_all(b"\0");
+            Ok(Side::Short)
+        }
+        sys::Side::Child => {
+            drop(write);
+            match File::from(read).read(&mut [0]) {
+                Ok(1) => Ok(Side::Long),
+                // The short side has said why.
+                _ => process::exit(1),
+            }
+        }
+    }
+}
+
+fn let_go_of_stdio() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(null.as_fd())?;
+    dup2_stdout(null.as_fd())?;
+    dup2_stderr(null.as_fd())?;
+    Ok(())
+}

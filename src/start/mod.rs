@@ -1,0 +1,15 @@
+//! From the caller's process to the shim that stays: pipes from the environment, the double fork, the runtime's start.
+
+mod console;
+mod detach;
+mod oom_score;
+mod pipes;
+mod runtime_args;
+mod sync_pipe;
+
+pub(crate) use console::{Console, Handover};
+pub(crate) use detach::{Side, detach};
+pub(crate) use oom_score::OomScore;
+pub(crate) use pipes::CallerPipes;
+pub(crate) use runtime_args::create_args;
+pub(crate) use sync_pipe::SyncPipe;
