@@ -5,19 +5,9 @@ use std::os::unix::fs::{FileTypeExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Client, Out, Running, Sandbox, Script, Sink, Step, descriptors, script};
+use dunnage_testing::{Client, Out, Sandbox, Script, Sink, Step, descriptors, script};
 
 use crate::{SOON, dunnage};
-
-/// Waits until the monitor has accepted so many clients.
-fn accepted(monitor: &Running<'_>, clients: usize) {
-    let long = monitor.long().proc_dir();
-    wait::eventually(Deadline::usual(), "the clients to be accepted", || {
-        let fds = descriptors(&long).unwrap_or_default();
-        // The listening socket is one of them.
-        fds.values().filter(|fd| fd.target.starts_with("socket:")).count() > clients
-    });
-}
 
 #[test]
 fn e01_attach_works_at_any_path_length() {
@@ -101,7 +91,7 @@ fn e04_every_client_gets_all_output() {
     let mut monitor = dunnage(&sandbox).start();
     monitor.pid();
     let [first, second, leaving] = [monitor.attach(), monitor.attach(), monitor.attach()];
-    accepted(&monitor, 3);
+    monitor.accepted(3);
     go.fire();
     half.wait();
     drop(leaving);
@@ -120,7 +110,7 @@ fn e05_much_output_reaches_a_client_that_is_slow_at_times() {
     let mut monitor = dunnage(&sandbox).option("-l", "none").start();
     monitor.pid();
     let mut client = monitor.attach();
-    accepted(&monitor, 1);
+    monitor.accepted(1);
     let done = sandbox.event("done");
     go.fire();
     for pause in 1..5 {
@@ -145,7 +135,7 @@ fn e06_binary_output_is_exact_with_each_log() {
         let mut monitor = if log == "none" { monitor.option("-l", "none") } else { monitor }.start();
         monitor.pid();
         let client = monitor.attach();
-        accepted(&monitor, 1);
+        monitor.accepted(1);
         go.fire();
         assert!(client.receive_all().stdout == script::noise(size, 7), "with {log}");
         assert_eq!(monitor.exit_code(), "0");
@@ -164,7 +154,7 @@ fn e07_a_client_gets_all_of_the_output_of_a_short_container() {
         let mut monitor = dunnage(&sandbox).start();
         monitor.pid();
         let client = monitor.attach();
-        accepted(&monitor, 1);
+        monitor.accepted(1);
         go.fire();
         assert!(client.receive_all().stdout == script::noise(500_000, 2));
     }
@@ -255,7 +245,7 @@ fn e16_a_stream_that_ends_early_ends_nothing_else() {
     let mut monitor = dunnage(&sandbox).start();
     monitor.pid();
     let client = monitor.attach();
-    accepted(&monitor, 1);
+    monitor.accepted(1);
     go.fire();
     // A reset would fail the receiving.
     assert!(client.receive_all().stdout == script::lines(5000, 60));
@@ -274,7 +264,7 @@ fn e19_a_container_never_gets_a_broken_pipe() {
     for phase in 0..5 {
         let mut client = monitor.attach();
         if phase % 2 == 0 {
-            accepted(&monitor, 1);
+            monitor.accepted(1);
         }
         next.fire();
         if phase > 2 {
@@ -294,7 +284,7 @@ fn e21_an_exit_does_not_wait_for_a_client_that_does_not_read() {
     let mut monitor = dunnage(&sandbox).option("-l", "k8s-file:/dev/null").start();
     let payload = monitor.payload();
     let (stuck, reading) = (monitor.attach(), monitor.attach());
-    accepted(&monitor, 2);
+    monitor.accepted(2);
     go.fire();
     wait::readable(&stuck, Deadline::usual(), "output");
     payload.signal(9);
@@ -312,7 +302,7 @@ fn attach_stall_timeout_closes_a_client_that_does_not_read() {
     let mut monitor = dunnage(&sandbox).option("-l", "none").option("--attach-stall-timeout", "1").start();
     monitor.pid();
     let stuck = monitor.attach();
-    accepted(&monitor, 1);
+    monitor.accepted(1);
     go.fire();
     // The container goes on once the client was closed.
     done.wait();
@@ -328,7 +318,7 @@ fn a_client_that_does_not_read_loses_nothing_without_a_stall_timeout() {
     let mut monitor = dunnage(&sandbox).option("-l", "none").start();
     monitor.pid();
     let mut client = monitor.attach();
-    accepted(&monitor, 1);
+    monitor.accepted(1);
     go.fire();
     wait::readable(&client, Deadline::usual(), "output");
     // Another client, and the control fifo, are served while the stream is paused.
@@ -369,7 +359,7 @@ fn no_more_than_128_clients_are_let_in() {
     let mut monitor = dunnage(&sandbox).flag("-i").start();
     monitor.pid();
     let clients: Vec<Client> = (0..128).map(|_| monitor.attach()).collect();
-    accepted(&monitor, 128);
+    monitor.accepted(128);
     // Refused at once: closed, as nothing has ended yet.
     assert!(!monitor.attach().receive());
     drop(clients);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Log, Out, Sandbox, Script, Step, script};
+use dunnage_testing::{Entry, Log, Out, Sandbox, Script, Step, script};
 
 use crate::dunnage;
 
@@ -97,21 +97,31 @@ fn f07_a_full_disk_costs_output_and_nothing_else() {
     let seen = monitor.long().proc_dir().join("root").join(dir.strip_prefix("/").expect("absolute"));
     go.fire();
     done.wait();
-    // The container was not held up; what is there is whole, and now there is room again.
-    let log = Log::parse(&fs::read(seen.join("log")).expect("the log"));
-    assert!(log.entries.len() > 10, "{} records", log.entries.len());
-    assert!(!fs::read(seen.join("log")).expect("the log").is_empty());
+    // The container was not held up, and what is there is whole.
+    let before = Log::parse(&fs::read(seen.join("log")).expect("the log"));
+    assert!(before.entries.len() > 10, "{before:?}");
+    eprintln!("DBG {} {} {:?}", before.entries.len(), before.stream(Out::Stdout).len(), fs::metadata(seen.join("log")).map(|m| m.len()));
+    // Now there is room again, and the log says what is missing.
     fs::OpenOptions::new().write(true).truncate(true).open(seen.join("log")).expect("the log can be emptied");
+    let lost = wait::file(&seen.join("log"), Deadline::usual(), "what was lost", |log| {
+        Log::parse(log?).entries.iter().find_map(lost_bytes)
+    });
     go.fire();
-    let log = wait::file(&seen.join("log"), Deadline::usual(), "the line after", |log| {
+    let after = wait::file(&seen.join("log"), Deadline::usual(), "the line after", |log| {
         let log = log.filter(|log| log.ends_with(b" after\n"))?;
         Some(Log::parse(log))
     });
-    let note = log.entries.iter().map(|entry| String::from_utf8_lossy(&entry.text).into_owned());
-    let note: Vec<String> = note.filter(|text| text.chars().any(|c| c.is_ascii_digit())).collect();
-    assert!(!note.is_empty(), "it says how much was lost: {log:?}");
+    eprintln!("DBG {lost} {after:?}");
+    let logged = before.stream(Out::Stdout).len() + after.stream(Out::Stdout).len();
+    assert_eq!(logged + lost, 10_000 * 100 + "after\n".len(), "every byte is logged or counted as lost");
     end.fire();
     assert_eq!(monitor.exit_code(), "6");
+}
+
+/// How many bytes a record says were lost, if it is about that.
+fn lost_bytes(entry: &Entry) -> Option<usize> {
+    let text = std::str::from_utf8(&entry.text).ok()?;
+    text.strip_prefix("dunnage: ")?.split_once(" bytes of output")?.0.parse().ok()
 }
 
 #[test]

@@ -34,10 +34,6 @@ fn l01_every_failure_is_one_message() {
         ("hangs", vec![Step::Hang], |monitor, _| monitor.option("--runtime-timeout", "0.5")),
         ("no terminal", vec![Step::Payload, Step::pid()], with_terminal),
         ("fails with a terminal", exits(1), with_terminal),
-        ("bundle is missing", exits(1), |monitor, sandbox| {
-            // The runtime is the one to complain about that.
-            monitor.option("-b", sandbox.root().join("missing"))
-        }),
         ("pid file's directory is missing", vec![Step::Payload, Step::pid()], |monitor, sandbox| {
             monitor.option("-p", sandbox.root().join("missing/pidfile"))
         }),
@@ -46,9 +42,6 @@ fn l01_every_failure_is_one_message() {
         }),
         ("interpreter is missing", vec![], |monitor, sandbox| {
             monitor.option("-r", executable(sandbox, "#!/no/such/interpreter\n"))
-        }),
-        ("socket directory is missing", vec![Step::Exit(1)], |monitor, sandbox| {
-            monitor.without("--full-attach").option("--socket-dir-path", sandbox.root().join("missing"))
         }),
     ];
     for (case, runtime, change) in cases {
