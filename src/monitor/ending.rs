@@ -185,6 +185,7 @@ impl Monitor {
             ties: Ties::None,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
+            listen_pid: false,
         };
         self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
     }

@@ -22,8 +22,9 @@ use crate::start::{CallerPipes, Console, Handover, OomScore, SyncPipe, create_ar
 
 use ending::Ending;
 
-/// Caught from the start. The first three are passed on; SIGHUP and SIGUSR2 are survived.
-const SIGNALS: [Signal; 7] = [
+/// Caught from the start. The first three are passed on; SIGHUP and SIGUSR2 are survived, and so is SIGXFSZ: a log at
+/// the file size limit is an error of write(2).
+const SIGNALS: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -31,6 +32,7 @@ const SIGNALS: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    Signal::SIGXFSZ,
 ];
 
 /// How many events one round of the loop takes.
@@ -122,6 +124,7 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: signals.original_mask(),
             oom_score_adj: oom_score.original,
+            listen_pid: false,
         };
         let spec = CallSpec {
             runtime_timeout: config.timing.create_runtime_timeout,
