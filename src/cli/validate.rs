@@ -15,6 +15,7 @@ use nix::unistd::{AccessFlags, access};
 
 use super::options::Given;
 use super::{Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Job, Logging, Runtime, Stdio};
+use crate::whole_file::NAME_MAX;
 
 /// Where CRI-O's attach clients look, unless told otherwise.
 const DEFAULT_SOCKET_DIR: &str = "/var/run/crio";
@@ -130,7 +131,7 @@ fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliErr
 fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
     match value.as_bytes() {
         b"" | b"." | b".." => {}
-        bytes if bytes.contains(&b'/') => {}
+        bytes if bytes.contains(&b'/') || bytes.len() > NAME_MAX => {}
         _ => return Ok(value),
     }
     invalid(format!("{option} “{}” cannot be the name of a file, which it must be", value.display()))
@@ -319,7 +320,8 @@ mod tests {
         for good in ["a", "...", "-", "a:b", "0123456789abcdef"] {
             assert_eq!(name("--cid", good.into()), Ok(good.into()));
         }
-        for bad in ["", ".", "..", "/", "a/b", "../a", "a/"] {
+        let long = "n".repeat(NAME_MAX + 1);
+        for bad in ["", ".", "..", "/", "a/b", "../a", "a/", &long] {
             assert!(name("--cid", bad.into()).is_err(), "{bad:?}");
         }
     }

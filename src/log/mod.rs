@@ -67,6 +67,13 @@ impl Log {
         }
     }
 
+    /// Whether, since the last time this was asked, there came to be memory to [`release`](Log::release).
+    pub(crate) fn has_grown(&mut self) -> bool {
+        self.drivers.iter_mut().fold(false, |grown, driver| match driver {
+            Driver::K8sFile(file) => file.has_grown() | grown,
+        })
+    }
+
     /// Gives memory back; called when there is nothing to log for now.
     pub(crate) fn release(&mut self) {
         for driver in &mut self.drivers {

@@ -61,11 +61,18 @@ const IDLE: Duration = Duration::from_secs(1);
 pub(crate) trait Sink {
     /// Logs output that was read in one piece. Neither fails nor blocks.
     fn write(&mut self, stream: Stream, output: &[u8]);
+
+    /// Whether, since the last time this was asked, memory was used that is to be given back when nothing comes.
+    fn has_grown(&mut self) -> bool;
 }
 
 impl Sink for Log {
     fn write(&mut self, stream: Stream, output: &[u8]) {
         self.write(stream, output);
+    }
+
+    fn has_grown(&mut self) -> bool {
+        self.has_grown()
     }
 }
 
@@ -234,6 +241,9 @@ impl Relay {
             }
         }
         self.after_turn(event_loop, now);
+        if log.has_grown() {
+            self.idle = Some(now + IDLE);
+        }
     }
 
     /// When to call [`Relay::handle_timeout`].
@@ -257,9 +267,7 @@ impl Relay {
         if self.idle.is_some_and(|when| when <= now) {
             self.idle = None;
             self.buffer.release();
-            if !self.input.release() {
-                self.idle = Some(now + IDLE);
-            }
+            self.input.release();
         }
     }
 

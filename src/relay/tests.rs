@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::mem;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,6 +51,7 @@ impl Drop for Directory {
 struct Recording {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
+    grown: bool,
 }
 
 impl Sink for Recording {
@@ -58,6 +60,10 @@ impl Sink for Recording {
             Stream::Stdout => self.stdout.extend_from_slice(output),
             Stream::Stderr => self.stderr.extend_from_slice(output),
         }
+    }
+
+    fn has_grown(&mut self) -> bool {
+        mem::take(&mut self.grown)
     }
 }
 
@@ -414,6 +420,31 @@ mod streams {
         shim.relay.handle_timeout(&shim.event_loop, when);
         assert!(shim.relay.buffer.iter().all(|&byte| byte == 0));
         assert_eq!(shim.relay.next_timeout(), None);
+
+        shim.log.grown = true;
+        written(&child.stdout, b"many short lines");
+        shim.logged("short lines", 60_022);
+        assert!(shim.relay.next_timeout().is_some(), "there is a time for the log to give memory back");
+    }
+
+    #[test]
+    fn a_container_that_does_not_read_wakes_nobody() {
+        let (mut shim, child) = Shim::new(Stdio::PipesWithStdin);
+        let client = shim.attach();
+        for _ in 0..3 {
+            client.send(&pattern(32 << 10));
+        }
+        shim.run_until("a full pipe", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 64 << 10);
+        shim.run_until_idle();
+        if let Some(when) = shim.relay.next_timeout() {
+            shim.relay.handle_timeout(&shim.event_loop, when);
+        }
+        assert_eq!(shim.relay.next_timeout(), None, "nothing happens until the container reads");
+        let mut input = available(&child.stdin);
+        shim.run_until("the rest", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 32 << 10);
+        input.extend(available(&child.stdin));
+        assert_same(&input, &pattern(32 << 10).repeat(3));
+        assert!(shim.relay.next_timeout().is_some(), "now there is memory to give back");
     }
 }
 
