@@ -1261,6 +1261,10 @@ mod the_end {
                 assert!(self.1 < 4 << 20, "the end does not come");
                 written(&self.0, output);
             }
+
+            fn has_grown(&mut self) -> bool {
+                false
+            }
         }
 
         let (mut shim, child) = Shim::new(Stdio::Pipes);
