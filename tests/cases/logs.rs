@@ -100,7 +100,12 @@ fn f07_a_full_disk_costs_output_and_nothing_else() {
     // The container was not held up, and what is there is whole.
     let before = Log::parse(&fs::read(seen.join("log")).expect("the log"));
     assert!(before.entries.len() > 10, "{before:?}");
-    eprintln!("DBG {} {} {:?}", before.entries.len(), before.stream(Out::Stdout).len(), fs::metadata(seen.join("log")).map(|m| m.len()));
+    eprintln!(
+        "DBG {} {} {:?}",
+        before.entries.len(),
+        before.stream(Out::Stdout).len(),
+        fs::metadata(seen.join("log")).map(|m| m.len())
+    );
     // Now there is room again, and the log says what is missing.
     fs::OpenOptions::new().write(true).truncate(true).open(seen.join("log")).expect("the log can be emptied");
     let lost = wait::file(&seen.join("log"), Deadline::usual(), "what was lost", |log| {
