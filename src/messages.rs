@@ -25,7 +25,9 @@ const SYSLOG_FACILITY: u8 = 3 << 3;
 /// From here on the `log` macros reach those who read the messages of the container's shim.
 pub(crate) fn init(config: &Config) {
     let syslog = config.syslog.then(|| Syslog::new(DEV_LOG, &config.id));
-    let messages = Messages { stderr: stderr(config.level), syslog };
+    // What goes there beside an exec's output ends up in front of its user.
+    let stderr_level = if config.is_exec() { LevelFilter::Error } else { config.level };
+    let messages = Messages { stderr: stderr(config.level), stderr_level, syslog };
     let level = messages.stderr.filter();
     // It fails only if it was done before.
     if log::set_boxed_logger(Box::new(messages)).is_ok() {
@@ -78,6 +80,8 @@ impl fmt::Write for Escape<'_, '_> {
 
 struct Messages {
     stderr: env_logger::Logger,
+    /// The most that is shown there; syslog has all.
+    stderr_level: LevelFilter,
     syslog: Option<Syslog>,
 }
 
@@ -90,7 +94,9 @@ impl Log for Messages {
         if !self.stderr.matches(record) {
             return;
         }
-        self.stderr.log(record);
+        if record.level() <= self.stderr_level {
+            self.stderr.log(record);
+        }
         if let Some(syslog) = &self.syslog {
             // There is nobody left to tell that it failed.
             let _ = syslog.send(record.level(), record.args());

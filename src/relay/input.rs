@@ -118,8 +118,6 @@ impl Input {
                 Ok(0) | Err(Errno::EAGAIN) => return false,
                 Ok(len) => self.pending.start += len,
                 Err(Errno::EINTR) => {}
-                // Nobody has the terminal open now; somebody may again.
-                Err(Errno::EIO) if matches!(self.destination, Destination::Terminal(_)) => return false,
                 Err(error) => {
                     debug!("the container takes no more input: {error}");
                     self.close(event_loop);

@@ -194,8 +194,8 @@ impl Relay {
         if let Some((height, width)) = self.size.take() {
             self.resize(height, width);
         }
+        // Its first event has kept input written.
         self.input.connect(master);
-        self.pass_input(event_loop);
         Ok(())
     }
 

@@ -20,8 +20,8 @@ fn refuses(test: &str, change: Change) {
         assert!(tool.is_referee() || tool.name == "conmon" || monitor.stdout().is_empty(), "mistakes go to stderr");
         findings.note("lines", said.lines().count());
         let line = said.lines().next().unwrap_or_default();
-        let line = line.strip_prefix("conmon: ").unwrap_or(line);
-        let line = line.split_once("conmon:e] ").map_or(line, |(_, text)| text);
+        let begins = ["conmon: ", "[conmon:e] ", "[conmon:e]: ", "dunnage: error: "];
+        let line = begins.iter().fold(line, |line, begin| line.strip_prefix(begin).unwrap_or(line));
         findings.note("says", line.replace(['“', '”'], "?"));
         findings.note("messages", monitor.messages());
         findings.note_tree("left", sandbox);
@@ -134,7 +134,8 @@ fn help() {
         let conmon = Command::new(Tool::conmon().path).arg("--help").output().expect("conmon starts");
         let conmon = String::from_utf8(conmon.stdout).expect("text");
         let missing = conmon.split_whitespace().map(|word| word.trim_end_matches(','));
-        let missing: BTreeSet<&str> = missing.filter(|word| word.starts_with('-') && !words.contains(word)).collect();
+        let missing: BTreeSet<&str> =
+            missing.filter(|word| word.len() > 1 && word.starts_with('-') && !words.contains(word)).collect();
         findings.note("missing", missing);
     });
 }

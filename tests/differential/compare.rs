@@ -6,21 +6,10 @@ use std::path::Path;
 
 use dunnage_testing::{Facts, Monitor, Sandbox, Tool};
 
+use crate::intended;
+
 /// What a case changes in the usual command line.
 pub(crate) type Change = fn(Monitor<'_>) -> Monitor<'_>;
-
-/// A finding in which dunnage differs on purpose. `docs/differences.md` has the reason, under the test's name.
-pub(crate) struct Intended {
-    /// The name given to [`compare`].
-    pub(crate) test: &'static str,
-    /// The finding.
-    pub(crate) finding: &'static str,
-    /// What dunnage does instead.
-    pub(crate) dunnage: &'static str,
-}
-
-/// All of them.
-pub(crate) const INTENDED: &[Intended] = &[];
 
 /// What a script found under one monitor.
 pub(crate) struct Findings {
@@ -83,12 +72,16 @@ impl Findings {
         self.note(format!("{who}: leads its session"), facts.sid == facts.pid);
     }
 
-    /// Notes what is in the sandbox's directory.
-    pub(crate) fn note_tree(&mut self, name: &str, sandbox: &Sandbox) {
-        let tree = dunnage_testing::tree(sandbox.root()).expect("the sandbox can be listed");
+    /// Notes what a process saw in the sandbox's directory.
+    pub(crate) fn note_paths(&mut self, name: &str, tree: BTreeMap<String, String>) {
         for (path, what) in tree {
             self.note(format!("{name}: {path}"), what);
         }
+    }
+
+    /// Notes what is in the sandbox's directory.
+    pub(crate) fn note_tree(&mut self, name: &str, sandbox: &Sandbox) {
+        self.note_paths(name, dunnage_testing::tree(sandbox.root()).expect("the sandbox can be listed"));
     }
 }
 
@@ -110,28 +103,14 @@ pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings
         let side =
             |findings: &BTreeMap<String, String>| findings.get(name).map_or("nothing", String::as_str).to_owned();
         let (conmon, dunnage) = (side(&conmon), side(&dunnage));
-        let intended = INTENDED.iter().find(|row| row.test == test && row.finding == name && !tool.is_referee());
-        let wanted = intended.map_or(conmon.as_str(), |row| row.dunnage);
-        let wanted_text = format!("{wanted:?}");
-        if dunnage != wanted && dunnage != wanted_text {
-            let _ = writeln!(report, "{name}\n  conmon:  {conmon}\n  dunnage: {dunnage}");
-            if intended.is_some() {
-                let _ = writeln!(report, "  meant:   {wanted}");
-            }
-        } else if intended.is_some() && dunnage == conmon {
-            let _ = writeln!(report, "{name}: no longer a difference");
+        let row = if tool.is_referee() { None } else { intended::find(test, name, &conmon) };
+        if row.map_or(dunnage == conmon, |row| row.is(&dunnage)) {
+            continue;
+        }
+        let _ = writeln!(report, "{name}\n  conmon:  {conmon}\n  dunnage: {dunnage}");
+        if let Some(row) = row {
+            let _ = writeln!(report, "  intended is {} ({})", row.dunnage, row.what);
         }
     }
     assert!(report.is_empty(), "{test}: conmon and {} differ\n{report}", tool.path.display());
-}
-
-#[test]
-fn every_intended_difference_is_documented() {
-    let page = include_str!("../../docs/differences.md");
-    for row in INTENDED {
-        // `runtime_argv: with a terminal` is a case of `runtime_argv`.
-        let name = row.test.split(':').next().unwrap_or(row.test);
-        let mentioned = page.lines().any(|line| line.contains(&format!("`{name}`")));
-        assert!(mentioned, "{}: {} is not in docs/differences.md", row.test, row.finding);
-    }
 }

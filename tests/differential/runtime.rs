@@ -59,9 +59,22 @@ fn runtime_sees_with_a_terminal() {
 fn runtime_sees_the_callers_state() {
     sees("runtime_sees_the_callers_state", |monitor| {
         monitor.env("MARK", "a=b c").env("NOTIFY_SOCKET", "/nowhere").through(
-            "cd /usr; umask 077; echo 300 > /proc/self/oom_score_adj; \
+            "cd /usr; echo 300 > /proc/self/oom_score_adj; \
              exec env --ignore-signal=USR1 --block-signal=WINCH",
         )
+    });
+}
+
+#[test]
+fn umask() {
+    compare("umask", |sandbox, tool, findings| {
+        sandbox.script(&Script::new([]));
+        let mut monitor = sandbox.monitor(tool).through("umask 077; exec").start();
+        monitor.messages();
+        monitor.end();
+        let runtime: Facts = sandbox.report(script::RUNTIME_FACTS);
+        findings.note("runtime: Umask", &runtime.status["Umask"]);
+        findings.note_tree("left", sandbox);
     });
 }
 

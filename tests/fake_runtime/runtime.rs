@@ -18,6 +18,7 @@ mod steps;
 use std::error::Error;
 use std::ffi::{OsStr, OsString, c_char, c_int};
 use std::path::{Path, PathBuf};
+use std::process::exit;
 use std::{env, fs};
 
 use dunnage_testing::script::{self, Script};
@@ -42,8 +43,9 @@ fn run(args: Vec<OsString>) -> Result<(), Box<dyn Error>> {
     if let [mode, directory, terminal, json] = args.as_slice()
         && mode == "steps"
     {
-        if !terminal.is_empty() {
-            console::adopt(Path::new(terminal))?;
+        if !terminal.is_empty() && console::adopt(Path::new(terminal)).is_err() {
+            // Its runtime has failed meanwhile, and the terminal went with it: a container says nothing about that.
+            exit(125);
         }
         let steps = serde_json::from_slice(json.as_encoded_bytes())?;
         let steps = Vec::from_json(&steps).ok_or("these are no steps")?;

@@ -61,7 +61,8 @@ impl XorShift {
     /// Output with lines of all lengths.
     fn output(&mut self, len: usize) -> Vec<u8> {
         let newlines = [2, 20, 100, 5_000, 40_000][self.below(5)];
-        let byte = |random: &mut Self| if random.below(newlines) == 0 { b'\n' } else { random.below(256) as u8 };
+        let byte =
+            |random: &mut Self| if random.below(newlines) == 0 { b'\n' } else { random.below(256).to_le_bytes()[0] };
         (0..len).map(|_| byte(self)).collect()
     }
 }
@@ -162,7 +163,7 @@ fn d10_a_log_deleted_with_its_directory_fails_nothing() {
     let mut log = open_limited(&path, 200);
     let mut kept = File::open(&path).unwrap();
     fs::remove_dir_all(dir.path("gone")).unwrap();
-    let output: String = (0..100).map(|number| format!("line {number}\n")).collect();
+    let output = (0..100).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
     for line in output.split_inclusive('\n') {
         log.write(Stdout, line.as_bytes());
     }
@@ -508,7 +509,7 @@ fn f07_a_full_disk_tears_no_line_and_the_log_says_what_is_missing() {
         return;
     };
     let (path, filler) = (dir.join("log"), dir.join("filler"));
-    fs::write(&filler, [0; 64 * 1024]).unwrap();
+    fs::write(&filler, vec![0; 64 * 1024]).unwrap();
     let mut random = XorShift(7);
     let mut log = open(&path);
     let mut sent = 0;
@@ -546,7 +547,7 @@ fn f07_without_further_output_the_log_speaks_at_its_deadline_reopening_and_sync(
     for speak in [K8sFile::tell_loss, K8sFile::reopen, |log: &mut K8sFile| log.finish(true)] {
         let mut log = open(&path);
         assert_eq!(log.deadline(), None);
-        fs::write(&filler, [0; 64 * 1024]).unwrap();
+        fs::write(&filler, vec![0; 64 * 1024]).unwrap();
         log.write(Stdout, &b"a line\n".repeat(20_000));
         assert!(log.deadline().is_some());
         fs::hard_link(&path, dir.join("old")).unwrap(); // So that a new file alone makes no room.

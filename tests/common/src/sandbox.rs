@@ -22,6 +22,7 @@ const MARKER: &str = "DUNNAGE_SANDBOX";
 #[derive(Debug)]
 pub struct Sandbox {
     root: PathBuf,
+    bundle: PathBuf,
 }
 
 impl Sandbox {
@@ -29,10 +30,25 @@ impl Sandbox {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("dunnage-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let sandbox = Self { root: env::temp_dir().join(name) };
-        for dir in [&sandbox.root, &sandbox.bundle(), &sandbox.exits(), &sandbox.persist(), &sandbox.sockets()] {
+        let root = env::temp_dir().join(name);
+        let sandbox = Self { bundle: root.join("bundle"), root };
+        for dir in [&sandbox.root, &sandbox.bundle, &sandbox.exits(), &sandbox.persist(), &sandbox.sockets()] {
             DirBuilder::new().mode(0o755).create(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         }
+        sandbox
+    }
+
+    /// An empty bundle whose path has this many bytes.
+    pub fn with_bundle_path_of(length: usize) -> Self {
+        let mut sandbox = Self::new();
+        while sandbox.bundle.as_os_str().len() < length {
+            let left = length - sandbox.bundle.as_os_str().len();
+            // A name has at most 255 bytes, and one byte is the slash; no single one may be left over.
+            let name = if left > 202 { 200 } else { left - 1 };
+            assert!(name > 0, "{length} cannot be reached");
+            sandbox.bundle.push("b".repeat(name));
+        }
+        fs::create_dir_all(&sandbox.bundle).expect("a deep bundle");
         sandbox
     }
 
@@ -74,7 +90,7 @@ impl Sandbox {
 
     /// `--bundle`.
     pub fn bundle(&self) -> PathBuf {
-        self.root.join("bundle")
+        self.bundle.clone()
     }
 
     /// `--exit-dir`.
@@ -181,6 +197,13 @@ impl Event {
     /// Says that it has happened.
     pub fn fire(&self) {
         (&self.file).write_all(b".").expect("an event can be fired");
+    }
+
+    /// Fires it until its fifo is full: whoever else writes to that would block.
+    pub fn fill(&self) {
+        while wait::is_writable(&self.file) {
+            self.fire();
+        }
     }
 
     /// Waits until it has happened.

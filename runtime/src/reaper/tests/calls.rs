@@ -1,78 +1,6 @@
-//! The rules, one by one, on the decider alone.
-
-use std::time::Duration;
+//! Calls: R2, R10, R12 to R16.
 
 use super::*;
-
-const RUNTIME: Pid = Pid::from_raw(100);
-const PROCESS: Pid = Pid::from_raw(200);
-const ORPHAN: Pid = Pid::from_raw(300);
-
-const TERMINAL: CallSpec = CallSpec { runtime_timeout: Duration::from_secs(600), terminal: true };
-const PIPES: CallSpec = CallSpec { terminal: false, ..TERMINAL };
-
-/// A reaper and its clock.
-struct Play {
-    reaper: Reaper,
-    now: Instant,
-}
-
-impl Play {
-    fn new() -> Self {
-        Self { reaper: Reaper::new(Timing::default()), now: Instant::now() }
-    }
-
-    fn start(&mut self, spec: &CallSpec) -> CallId {
-        self.reaper.handle_runtime_started(self.now, RUNTIME, spec)
-    }
-
-    /// All that is to be done now.
-    fn actions(&mut self) -> Vec<Action> {
-        std::iter::from_fn(|| self.reaper.poll_action()).collect()
-    }
-
-    fn advance(&mut self, seconds: f64) {
-        self.now += Duration::from_secs_f64(seconds);
-        if self.reaper.next_timeout().is_some_and(|at| at <= self.now) {
-            self.reaper.handle_timeout(self.now);
-        }
-    }
-
-    fn runtime_exits(&mut self, call: CallId, code: i32) {
-        self.reaper.handle_runtime_exit(self.now, call, ExitStatus::Code(code));
-    }
-
-    fn pid_file(&mut self, call: CallId, pid_file: PidFile) {
-        assert_eq!(self.actions(), [Action::ReadPidFile(call)]);
-        self.reaper.handle_pid_file(self.now, call, pid_file);
-    }
-
-    fn kinship(&mut self, call: CallId, kinship: Kinship) {
-        assert_eq!(self.actions(), [Action::Examine(call, PROCESS)]);
-        self.reaper.handle_kinship(self.now, call, kinship);
-    }
-
-    /// A call that goes well, to its registration.
-    fn registered(&mut self) -> ChildId {
-        let call = self.start(&PIPES);
-        self.runtime_exits(call, 0);
-        self.pid_file(call, PidFile::Pid(PROCESS));
-        self.kinship(call, Kinship::Child);
-        match self.actions()[..] {
-            [Action::Register(_, child), Action::Report(Outcome::Started { .. })] => child,
-            ref other => panic!("not registered: {other:?}"),
-        }
-    }
-
-    fn zombies(&mut self, zombies: &[Pid]) -> Vec<Action> {
-        self.reaper.handle_zombies(self.now, zombies);
-        self.actions()
-    }
-}
-
-fn failed(call: CallId, failure: Failure) -> Vec<Action> {
-    vec![Action::Report(Outcome::Failed { call, failure }), Action::ListZombies]
-}
 
 #[test]
 fn r2_a_call_that_goes_well_registers_its_process() {
@@ -95,26 +23,6 @@ fn r2_a_call_that_goes_well_registers_its_process() {
 }
 
 #[test]
-fn r1_nobody_but_its_owner_reaps_a_pending_or_registered_process() {
-    let mut play = Play::new();
-    let call = play.start(&PIPES);
-    // The runtime has exited, and its owner was not told yet.
-    assert!(play.zombies(&[RUNTIME]).is_empty());
-    play.advance(5.0);
-    assert!(play.zombies(&[RUNTIME]).is_empty());
-    play.runtime_exits(call, 0);
-    play.pid_file(call, PidFile::Pid(PROCESS));
-    // Claimed before it is examined (R10).
-    assert_eq!(play.zombies(&[PROCESS]), [Action::Examine(call, PROCESS)]);
-    play.reaper.handle_kinship(play.now, call, Kinship::Child);
-    play.actions();
-    play.advance(100.0);
-    assert!(play.zombies(&[PROCESS]).is_empty());
-    play.advance(100.0);
-    assert!(play.zombies(&[PROCESS]).is_empty());
-}
-
-#[test]
 fn r2_a_process_that_exits_before_its_call_knows_it_keeps_its_status() {
     let mut play = Play::new();
     let call = play.start(&PIPES);
@@ -127,116 +35,9 @@ fn r2_a_process_that_exits_before_its_call_knows_it_keeps_its_status() {
     play.kinship(call, Kinship::Child);
     let actions = play.actions();
     let Some(&Action::Register(_, child)) = actions.first() else { panic!("{actions:?}") };
-    assert!(play.zombies(&[PROCESS]).is_empty());
+    assert_eq!(play.zombies(&[PROCESS]), [Action::Collect(child)]);
     play.reaper.handle_child_exit(child, ExitStatus::Code(7));
     assert_eq!(play.actions(), [Action::Report(Outcome::Exited { child, status: ExitStatus::Code(7) })]);
-}
-
-#[test]
-fn r3_an_unclaimed_zombie_is_reaped_after_its_grace_and_not_before() {
-    let mut play = Play::new();
-    assert!(play.zombies(&[ORPHAN]).is_empty());
-    assert_eq!(play.reaper.next_timeout(), Some(play.now + Duration::from_secs(1)));
-    play.advance(0.99);
-    assert!(play.zombies(&[ORPHAN]).is_empty());
-    play.advance(0.02);
-    assert_eq!(play.actions(), [Action::ListZombies]);
-    assert_eq!(play.zombies(&[ORPHAN]), [Action::ReapOrphan(ORPHAN)]);
-    assert_eq!(play.reaper.next_timeout(), None);
-}
-
-#[test]
-fn r3_a_pid_that_comes_again_has_its_own_grace() {
-    let mut play = Play::new();
-    play.zombies(&[ORPHAN]);
-    play.advance(0.9);
-    // Somebody reaped it meanwhile.
-    assert!(play.zombies(&[]).is_empty());
-    assert_eq!(play.reaper.next_timeout(), None);
-    play.advance(0.2);
-    assert!(play.zombies(&[ORPHAN]).is_empty());
-}
-
-#[test]
-fn r4_a_call_that_started_after_the_zombie_was_seen_defers_nothing() {
-    let mut play = Play::new();
-    play.zombies(&[ORPHAN]);
-    play.start(&PIPES);
-    play.advance(1.0);
-    play.actions();
-    assert_eq!(play.zombies(&[ORPHAN]), [Action::ReapOrphan(ORPHAN)]);
-}
-
-#[test]
-fn r4_deferral_ends_with_the_call_and_at_its_bound() {
-    let mut play = Play::new();
-    let call = play.start(&PIPES);
-    play.zombies(&[ORPHAN]);
-    play.advance(29.9);
-    assert!(play.zombies(&[ORPHAN]).is_empty());
-    play.advance(0.1);
-    play.actions();
-    assert_eq!(play.zombies(&[ORPHAN]), [Action::ReapOrphan(ORPHAN)]);
-
-    // A second zombie is reaped as soon as the call has ended.
-    play.zombies(&[PROCESS]);
-    play.advance(10.0);
-    assert!(play.zombies(&[PROCESS]).is_empty());
-    play.runtime_exits(call, 0);
-    play.pid_file(call, PidFile::Absent);
-    play.reaper.handle_output_closed(call);
-    assert!(play.actions().contains(&Action::ListZombies));
-    assert_eq!(play.zombies(&[PROCESS]), [Action::ReapOrphan(PROCESS)]);
-}
-
-#[test]
-fn r6_a_child_is_forgotten_by_its_registration_and_claims_nothing_once_reaped() {
-    let mut play = Play::new();
-    let first = play.registered();
-    play.reaper.handle_child_exit(first, ExitStatus::Code(0));
-    play.actions();
-    // Another process has the PID now, first as an orphan, then as the next container.
-    play.zombies(&[PROCESS]);
-    play.advance(1.0);
-    play.actions();
-    assert_eq!(play.zombies(&[PROCESS]), [Action::ReapOrphan(PROCESS)]);
-    let second = play.registered();
-    assert_ne!(first, second);
-    play.reaper.handle_child_exit(first, ExitStatus::Code(1));
-    assert!(play.actions().is_empty());
-    play.reaper.handle_child_exit(second, ExitStatus::Code(2));
-    assert_eq!(play.actions(), [Action::Report(Outcome::Exited { child: second, status: ExitStatus::Code(2) })]);
-}
-
-#[test]
-fn r7_without_a_zombie_there_is_no_timer() {
-    let mut play = Play::new();
-    play.registered();
-    assert_eq!(play.reaper.next_timeout(), None);
-    play.reaper.handle_sigchld(play.now);
-    assert_eq!(play.actions(), [Action::ListZombies]);
-    assert!(play.zombies(&[]).is_empty());
-    assert_eq!(play.reaper.next_timeout(), None);
-}
-
-#[test]
-fn r8_a_flood_of_sigchld_lists_the_children_at_intervals() {
-    let mut play = Play::new();
-    play.reaper.handle_sigchld(play.now);
-    assert_eq!(play.actions(), [Action::ListZombies]);
-    play.zombies(&[ORPHAN]);
-    for _ in 0..10 {
-        play.advance(0.004);
-        play.reaper.handle_sigchld(play.now);
-        assert!(play.actions().is_empty());
-    }
-    play.advance(0.011);
-    assert_eq!(play.actions(), [Action::ListZombies]);
-    // What was seen first is still due first.
-    play.zombies(&[ORPHAN, PROCESS]);
-    play.advance(0.95);
-    assert_eq!(play.actions(), [Action::ListZombies]);
-    assert_eq!(play.zombies(&[ORPHAN, PROCESS]), [Action::ReapOrphan(ORPHAN)]);
 }
 
 #[test]
@@ -246,7 +47,8 @@ fn r10_a_pid_that_is_no_child_fails_the_call_and_is_left_alone() {
     play.runtime_exits(call, 0);
     play.pid_file(call, PidFile::Pid(PROCESS));
     play.kinship(call, Kinship::None);
-    assert!(play.actions().is_empty());
+    // It is nobody's any more.
+    assert_eq!(play.actions(), [Action::ListZombies]);
     play.reaper.handle_output_closed(call);
     assert_eq!(play.actions(), failed(call, Failure::NotOurs(PROCESS)));
 }
@@ -415,41 +217,6 @@ fn r16_the_terminal_is_to_be_connected_within_the_grace_after_a_clean_exit() {
 }
 
 #[test]
-fn r18_signals_go_to_the_children_and_before_there_is_one_to_the_runtime() {
-    let mut play = Play::new();
-    let call = play.start(&PIPES);
-    play.reaper.handle_termination(Signal::SIGINT);
-    assert_eq!(play.actions(), [Action::SignalRuntime(call, Signal::SIGINT)]);
-    play.runtime_exits(call, 0);
-    play.pid_file(call, PidFile::Pid(PROCESS));
-    play.kinship(call, Kinship::Child);
-    let actions = play.actions();
-    let Some(&Action::Register(_, child)) = actions.first() else { panic!("{actions:?}") };
-    play.reaper.handle_termination(Signal::SIGTERM);
-    assert_eq!(play.actions(), [Action::SignalChild(child, Signal::SIGTERM)]);
-    play.reaper.handle_child_exit(child, ExitStatus::Signal(15));
-    play.actions();
-    play.reaper.handle_termination(Signal::SIGTERM);
-    assert!(play.actions().is_empty());
-}
-
-#[test]
-fn r18_a_signal_between_runtime_and_registration_reaches_the_process() {
-    let mut play = Play::new();
-    let call = play.start(&TERMINAL);
-    play.runtime_exits(call, 0);
-    play.reaper.handle_termination(Signal::SIGTERM);
-    assert!(play.actions().is_empty());
-    play.reaper.handle_terminal_connected(call);
-    play.pid_file(call, PidFile::Pid(PROCESS));
-    play.kinship(call, Kinship::Child);
-    assert!(matches!(
-        play.actions()[..],
-        [Action::Register(_, child), Action::Report(_), Action::SignalChild(same, Signal::SIGTERM)] if child == same
-    ));
-}
-
-#[test]
 fn several_calls_and_children_do_not_mix() {
     let mut play = Play::new();
     let first = play.registered();
@@ -459,11 +226,89 @@ fn several_calls_and_children_do_not_mix() {
     play.pid_file(calls[1], PidFile::Absent);
     play.reaper.handle_output_closed(calls[1]);
     assert_eq!(play.actions(), failed(calls[1], Failure::Runtime(ExitStatus::Code(3))));
-    assert!(play.zombies(&[runtimes[0], PROCESS]).is_empty());
-    play.advance(2.0);
-    assert!(play.zombies(&[runtimes[0], PROCESS]).is_empty());
+    assert_eq!(play.zombies(&[runtimes[0], PROCESS]), [Action::Collect(first)]);
+    play.advance(0.5);
+    assert_eq!(play.zombies(&[runtimes[0], PROCESS]), [Action::Collect(first)]);
     play.reaper.handle_child_exit(first, ExitStatus::Code(0));
     assert_eq!(play.actions(), [Action::Report(Outcome::Exited { child: first, status: ExitStatus::Code(0) })]);
     play.runtime_exits(calls[0], 0);
     assert_eq!(play.actions(), [Action::ReadPidFile(calls[0])]);
+}
+
+#[test]
+fn an_exec_whose_runtime_fails_but_left_a_pid_has_not_failed() {
+    let mut play = Play::new();
+    let call = play.start(&EXEC);
+    play.runtime_exits(call, 3);
+    play.pid_file(call, PidFile::Pid(PROCESS));
+    play.kinship(call, Kinship::Child);
+    assert!(matches!(play.actions()[..], [Action::Register(..), Action::Report(Outcome::Started { .. })]));
+
+    let mut play = Play::new();
+    let call = play.start(&EXEC);
+    play.reaper.handle_output_closed(call);
+    play.runtime_exits(call, 3);
+    play.pid_file(call, PidFile::Absent);
+    assert_eq!(play.actions(), failed(call, Failure::Runtime(ExitStatus::Code(3))));
+}
+
+#[test]
+fn r12_the_runtime_of_an_exec_has_its_grace_beyond_the_timeout() {
+    let timed = CallSpec { timeout: Some(Timeout::SinceRequest(seconds(10.0))), ..EXEC };
+    for (spec, limit) in [(EXEC, 60.0), (timed, 70.0)] {
+        let mut play = Play::new();
+        let call = play.start(&spec);
+        play.advance(limit - 0.1);
+        assert!(play.actions().is_empty());
+        play.advance(0.1);
+        assert_eq!(play.actions(), [Action::KillRuntime(call)]);
+    }
+}
+
+#[test]
+fn r14_a_failed_runtime_is_killed_at_its_deadline_at_the_latest() {
+    let mut play = Play::new();
+    let call = play.start(&CallSpec { terminal: true, ..EXEC });
+    play.advance(58.0);
+    play.reaper.handle_terminal_failed(play.now, call);
+    play.advance(2.0);
+    assert_eq!(play.actions(), [Action::KillRuntime(call)]);
+}
+
+#[test]
+fn r15_what_another_call_holds_too_is_not_killed() {
+    let mut play = Play::new();
+    let liar = play.start(&PIPES);
+    let honest = play.reaper.handle_runtime_started(play.now, Pid::from_raw(101), &TERMINAL);
+    play.runtime_exits(honest, 0);
+    // The sweep had the honest one's file read.
+    play.reaper.handle_pid_file(play.now, honest, PidFile::Pid(PROCESS));
+    play.runtime_exits(liar, 1);
+    play.pid_file(liar, PidFile::Pid(PROCESS));
+    assert!(!play.actions().iter().any(|action| matches!(action, Action::Examine(..))));
+    play.reaper.handle_terminal_connected(honest);
+    play.pid_file(honest, PidFile::Pid(PROCESS));
+    play.kinship(honest, Kinship::Child);
+    assert!(matches!(play.actions()[..], [Action::Register(..), ..]));
+}
+
+#[test]
+fn r2_a_pid_that_two_calls_hold_is_claimed_until_both_let_go() {
+    let mut play = Play::new();
+    let calls = [RUNTIME, Pid::from_raw(101)].map(|pid| play.reaper.handle_runtime_started(play.now, pid, &PIPES));
+    for call in calls {
+        play.reaper.handle_pid_file(play.now, call, PidFile::Pid(PROCESS));
+        play.reaper.handle_output_closed(call);
+    }
+    for call in calls {
+        play.advance(2.0);
+        assert!(play.zombies(&[PROCESS]).is_empty());
+        play.runtime_exits(call, 1);
+        play.pid_file(call, PidFile::Invalid("x".into()));
+        play.actions();
+    }
+    play.zombies(&[PROCESS]);
+    play.advance(1.0);
+    play.actions();
+    assert_eq!(play.zombies(&[PROCESS]), [Action::ReapOrphan(PROCESS)]);
 }
