@@ -29,17 +29,17 @@ impl Findings {
     }
 
     /// From here on this text is replaced by the name: it differs from run to run.
-    pub(crate) fn hide(&mut self, text: impl ToString, name: &str) {
+    pub(crate) fn hide(&mut self, text: &impl ToString, name: &str) {
         self.hidden.push((text.to_string(), name.to_owned()));
     }
 
     /// Notes something under a name.
-    pub(crate) fn note(&mut self, name: impl ToString, value: impl Debug) {
+    pub(crate) fn note(&mut self, name: impl Into<String>, value: impl Debug) {
         let mut value = format!("{value:?}");
         for (text, name) in &self.hidden {
             value = value.replace(text.as_str(), name);
         }
-        let name = name.to_string();
+        let name = name.into();
         let before = self.found.insert(name.clone(), value);
         assert!(before.is_none(), "{name} is noted twice");
     }
@@ -49,7 +49,7 @@ impl Findings {
         // The socket's path is the monitor's own affair.
         let mut argv = facts.argv.clone();
         if let Some(option) = argv.iter().position(|word| word == "--console-socket") {
-            argv[option + 1] = "SOCKET".to_owned();
+            "SOCKET".clone_into(&mut argv[option + 1]);
         }
         self.note(format!("{who}: argv"), argv);
         self.note(format!("{who}: env"), &facts.env);
