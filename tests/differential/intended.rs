@@ -77,7 +77,6 @@ pub(crate) const INTENDED: &[Intended] = &[
         r#"*"LISTEN_PID": "SHORT-SIDE"*"#,
         r#"*"LISTEN_PID": "RUNTIME-PID"*"#,
     ),
-    row("Nothing is left of a failed create", "create_fails_with_a_terminal*", "left: tmp/*", "*", "nothing"),
     row("Nothing is left of a failed create", "console_socket_*: fails", "left", "true", "false"),
     row("Nothing is left of a failed create", "create_*", "left: bundle/attach", "*", "nothing"),
     row("Nothing is left of a failed create", "runtime_cannot_be_executed*", "left: bundle/attach", "*", "nothing"),

@@ -55,20 +55,20 @@ fn console_socket_is_private_and_removed() {
             let go = sandbox.event("go");
             sandbox.script(&script);
             let mut monitor = sandbox.monitor(tool).flag("-t").start();
-            let runtime: Facts = sandbox.report(script::RUNTIME_FACTS);
-            let option = runtime.argv.iter().position(|word| word == "--console-socket").expect("the option");
-            let socket = Path::new(&runtime.argv[option + 1]);
-            let is_socket = fs::metadata(socket).is_ok_and(|metadata| metadata.file_type().is_socket());
+            let _: Facts = sandbox.report(script::RUNTIME_FACTS);
+            let socket = sandbox.console_socket().expect("the option");
+            let dir = socket.parent().expect("its directory");
+            let is_socket = fs::metadata(&socket).is_ok_and(|metadata| metadata.file_type().is_socket());
             findings.note("there while the runtime runs", is_socket);
-            let modes =
-                [socket, socket.parent().expect("its directory")].map(|path| fs::metadata(path).expect("it is there"));
-            let others = modes.iter().all(|metadata| metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0);
+            let modes = [&*socket, dir].map(|path| fs::metadata(path).expect("it is there").mode());
+            // Writable by others, and no sticky directory.
+            let others = modes.iter().all(|mode| mode & 0o022 != 0 && mode & 0o1000 == 0);
             findings.note("others may connect", others);
             go.fire();
             monitor.messages();
             monitor.end();
             findings.note("left", socket.exists());
-            let own_directory = socket.parent().is_some_and(|dir| dir != sandbox.temporary() && dir.exists());
+            let own_directory = dir != Path::new("/tmp") && dir != sandbox.temporary() && dir.exists();
             findings.note("its directory is left", own_directory);
         });
     }
