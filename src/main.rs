@@ -20,12 +20,12 @@ use std::env;
 use std::io::{self, Write};
 use std::process::{self, ExitCode};
 
-use dunnage_runtime::sys::InheritedFds;
+use dunnage_runtime::sys::{InheritedFds, Signals};
 use nix::sys::stat::{Mode, umask};
 
 use cli::{Command, Config};
 use error::{Context, Error, Result};
-use monitor::{FAILED, Handed};
+use monitor::{FAILED, Handed, SIGNALS};
 use start::{CallerPipes, OomScore, Side};
 
 fn main() -> ExitCode {
@@ -64,10 +64,12 @@ fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     let pipes = CallerPipes::take(&mut inherited, &config)?;
     let log = log::Log::open(&config.log).map_err(|error| Error::new(error.to_string()))?;
     pipes.start.wait()?;
+    // From here on there is somebody to pass them on to.
+    let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
     let oom_score = OomScore::protect();
     let short_side = process::id();
     match start::detach(&config.detach)? {
         Side::Short => Ok(0),
-        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, short_side })),
+        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, signals, short_side })),
     }
 }

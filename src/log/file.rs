@@ -79,9 +79,14 @@ impl LogFile {
         Ok(())
     }
 
+    /// Ends a record that is there by half.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        Ok(self.appender.finish()?)
+    }
+
     /// Makes durable what was written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.appender.finish()?;
+        self.finish()?;
         if self.regular { self.appender.target.sync_data() } else { Ok(()) }
     }
 

@@ -82,13 +82,15 @@ impl K8sFile {
         }
     }
 
-    pub(super) fn sync(&mut self) {
+    /// The end of the output, see [`Log::close`](super::Log::close).
+    pub(super) fn finish(&mut self, durable: bool) {
         self.tell_loss();
         if let Some(loss) = &self.loss {
             ::log::warn!("log file {}: {loss}", self.file.path().display());
         }
-        if let Err(error) = self.file.sync() {
-            ::log::warn!("cannot sync log file {}: {error}", self.file.path().display());
+        let ended = if durable { self.file.sync() } else { self.file.finish() };
+        if let Err(error) = ended {
+            ::log::warn!("cannot end log file {}: {error}", self.file.path().display());
         }
     }
 

@@ -25,9 +25,9 @@ use crate::start::{
 
 use ending::Ending;
 
-/// Caught from the start. The first three are passed on; SIGHUP and SIGUSR2 are survived, and so is SIGXFSZ: a log at
-/// the file size limit is an error of write(2).
-const SIGNALS: [Signal; 8] = [
+/// Caught from before the fork on. The first three are passed on; SIGHUP and SIGUSR2 are survived, and so is SIGXFSZ:
+/// a log at the file size limit is an error of write(2).
+pub(crate) const SIGNALS: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -51,17 +51,17 @@ pub(crate) struct Handed {
     pub(crate) pipes: CallerPipes,
     pub(crate) inherited: InheritedFds,
     pub(crate) oom_score: OomScore,
+    pub(crate) signals: Signals,
     /// The PID that this process, or the one it was forked from, was started as.
     pub(crate) short_side: u32,
 }
 
 /// Has the runtime start the process and stays with it. Returns the shim's exit status.
-pub(crate) fn run(handed: Handed) -> u8 {
-    let Handed { config, log, pipes, inherited, oom_score, short_side } = handed;
-    let CallerPipes { sync, attach, start } = pipes;
-    let mut sync = SyncPipe::new(sync, Dialect::of(&config));
+pub(crate) fn run(mut handed: Handed) -> u8 {
+    let CallerPipes { sync, attach, start } = mem::take(&mut handed.pipes);
+    let mut sync = SyncPipe::new(sync, Dialect::of(&handed.config));
     let attach_pipe = AttachPipe::new(attach);
-    match Monitor::prepare(config, log, inherited, oom_score, short_side) {
+    match Monitor::prepare(handed) {
         Ok(mut monitor) => {
             monitor.sync = sync;
             attach_pipe.ready();
@@ -110,15 +110,9 @@ struct Monitor {
 
 impl Monitor {
     /// Makes all that the process needs.
-    fn prepare(
-        config: Config,
-        log: Log,
-        inherited: InheritedFds,
-        oom_score: OomScore,
-        short_side: u32,
-    ) -> Result<Self> {
+    fn prepare(handed: Handed) -> Result<Self> {
+        let Handed { config, log, inherited, oom_score, signals, short_side, .. } = handed;
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
-        let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
         let console = match config.stdio {
             Stdio::Terminal => Some(Console::listen(&event_loop)?),

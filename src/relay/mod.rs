@@ -17,6 +17,7 @@ mod tail;
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -92,6 +93,8 @@ pub(crate) struct Relay {
     input: Input,
     /// Clients that may have input, in the order in which they get to send a packet.
     waiting: VecDeque<u32>,
+    /// A client that is gone ended the input, while some was pending.
+    input_ended: bool,
     listener: Option<Listener>,
     clients: Clients,
     stall_timeout: Option<Duration>,
@@ -159,6 +162,7 @@ impl Relay {
             buffer: Buffer::new(READ_SIZE)?,
             input: Input::new(destination)?,
             waiting: VecDeque::new(),
+            input_ended: false,
             listener: None,
             clients: Clients::default(),
             stall_timeout,
@@ -232,7 +236,7 @@ impl Relay {
                     self.clients.flush(event_loop, id, now);
                 }
                 if event.readable {
-                    self.clients.notice_departure(event_loop, id);
+                    self.input_ended |= self.clients.notice_departure(event_loop, id);
                     if self.clients.input_of(id).is_some() && !self.waiting.contains(&id) {
                         self.waiting.push_back(id);
                     }
@@ -384,6 +388,9 @@ impl Relay {
         if !self.input.flush(event_loop) {
             return;
         }
+        if mem::take(&mut self.input_ended) {
+            self.input.end(event_loop);
+        }
         for _ in 0..INPUT_PER_TURN {
             let Some(id) = self.waiting.pop_front() else { return };
             let Some(client) = self.clients.input_of(id) else { continue };
@@ -409,6 +416,8 @@ impl Relay {
         for _ in 0..MAX_CLIENTS {
             let Some(client) = listener.accept(now) else { return };
             self.clients.add(event_loop, client);
+            // Of those who had to make room.
+            self.waiting.retain(|&id| self.clients.input_of(id).is_some());
         }
         rearm(event_loop, &listener.socket, Source::Relay(RelaySource::Listener), Interest::READABLE);
     }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::mem;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -721,6 +720,19 @@ mod clients_output {
     }
 
     #[test]
+    fn clients_leave_descriptors_to_the_containers_end() {
+        alone("clients_output::clients_leave_descriptors_to_the_containers_end", || {
+            let (mut shim, _child) = Shim::new(Stdio::Pipes);
+            let client = Client::connect(shim.directory.path());
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("getrlimit");
+            let lowest_free = client.0.try_clone().expect("a clone").as_raw_fd();
+            let limit = u64::try_from(lowest_free).expect("a number") + 8;
+            setrlimit(Resource::RLIMIT_NOFILE, limit, hard).expect("setrlimit");
+            shim.run_until("a refusal", |_| client.packet().is_some_and(|packet| packet.is_empty()));
+        });
+    }
+
+    #[test]
     fn a_full_descriptor_table_is_waited_out() {
         alone("clients_output::a_full_descriptor_table_is_waited_out", || {
             let (mut shim, child) = Shim::new(Stdio::Pipes);
@@ -1036,6 +1048,57 @@ mod clients_input {
         shim.run_until_idle();
         assert_eq!(available(&child.stdin), [b'x'; 50]);
         assert!(shim.relay.waiting.is_empty());
+    }
+
+    /// A client that fills the container's stdin, which nobody reads: two packets are in the pipe, one is pending.
+    fn blocking_client(shim: &mut Shim) -> Client {
+        let client = shim.attach();
+        for _ in 0..3 {
+            client.send(&pattern(32 << 10));
+        }
+        shim.run_until_idle();
+        client
+    }
+
+    #[test]
+    fn e22_clients_come_and_go_while_the_container_does_not_read() {
+        let (mut shim, child) = Shim::new(Stdio::PipesWithStdin);
+        let _blocking = blocking_client(&mut shim);
+        for _ in 0..3 {
+            drop(shim.attach());
+        }
+        shim.run_until("those who left to be gone", |shim| shim.relay.clients.count() == 1);
+
+        let mut input = Vec::new();
+        let mut ended = false;
+        shim.run_until("the input and its end", |_| {
+            let mut piece = [0; 4096];
+            set_nonblocking(&child.stdin).expect("O_NONBLOCK");
+            while let Ok(len) = nix::unistd::read(&child.stdin, &mut piece) {
+                input.extend_from_slice(&piece[..len]);
+                ended |= len == 0;
+                if ended {
+                    break;
+                }
+            }
+            ended
+        });
+        assert_same(&input, &pattern(32 << 10).repeat(3));
+    }
+
+    #[test]
+    fn e22_input_of_those_who_are_gone_keeps_nobody_out() {
+        let (mut shim, child) = Shim::with(Stdio::PipesWithStdin, true, None);
+        let _blocking = blocking_client(&mut shim);
+        for _ in 0..2 * MAX_CLIENTS {
+            shim.attach().send(b"x");
+        }
+        shim.run_until_idle();
+        assert!(shim.relay.waiting.len() <= MAX_CLIENTS, "{} wait", shim.relay.waiting.len());
+        let client = shim.attach();
+        written(&child.stdout, b"hi");
+        shim.logged("a word", 2);
+        assert_eq!(client.packets(), [b"\x02hi"]);
     }
 }
 

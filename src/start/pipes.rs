@@ -17,7 +17,7 @@ use crate::source::Source;
 const MESSAGE_MAX: usize = 8192;
 
 /// What the caller talks through.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CallerPipes {
     /// `_OCI_SYNCPIPE`: takes the pid or the error.
     pub(crate) sync: Option<OwnedFd>,
