@@ -260,6 +260,8 @@ impl Reaper {
         match (kinship, purpose) {
             (Kinship::Child | Kinship::Descendant, Purpose::Register(_)) => self.register(now, id, pid),
             (Kinship::Child | Kinship::Descendant, Purpose::CleanUp(failure)) => {
+                // One that was abandoned has an owner again.
+                self.abandoned.retain(|&abandoned| abandoned != pid);
                 self.actions.push_back(Action::KillProcess(id));
                 self.enter(id, Phase::ProcessKilled(failure, kinship), now + self.process_exit_wait());
                 self.look_again();

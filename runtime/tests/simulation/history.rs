@@ -44,11 +44,20 @@ pub(super) struct Step {
 pub(super) enum What {
     Call(Box<CallPlan>),
     /// So many processes that were left to the shim, which exit at this interval.
-    Orphans { count: u64, live: Time, interval: Time },
+    Orphans {
+        count: u64,
+        live: Time,
+        interval: Time,
+    },
     /// Processes of others, which use PIDs up.
-    Strangers { count: u64, live: Time },
+    Strangers {
+        count: u64,
+        live: Time,
+    },
     /// A program of the shim's own.
-    Helper { live: Time },
+    Helper {
+        live: Time,
+    },
     /// SIGTERM, SIGINT or SIGQUIT.
     Signal(i32),
     /// Somebody kills the process of the newest call with this signal.

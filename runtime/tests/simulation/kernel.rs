@@ -3,8 +3,8 @@
 //!
 //! A process is known by its place in the table, which is never used again; its PID is.
 
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::reaper::ExitStatus;
 

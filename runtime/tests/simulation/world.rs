@@ -339,7 +339,12 @@ impl<'a> World<'a> {
         if let Some(at) = plan.terminal_fails {
             self.kernel.at(at, Event::Planned(SHIM, code(number, Part::FailTerminal)));
         }
-        self.watches.push(Watch { role: Role::Runtime(number), uid: runtime, since: self.kernel.now, seen: (false, false) });
+        self.watches.push(Watch {
+            role: Role::Runtime(number),
+            uid: runtime,
+            since: self.kernel.now,
+            seen: (false, false),
+        });
         self.calls.push(Call {
             id,
             plan: plan.clone(),
@@ -602,7 +607,12 @@ impl<'a> World<'a> {
             Action::KillProcess(id) => {
                 let number = self.call(id);
                 let uid = self.check_leftover(number)?;
-                self.watches.push(Watch { role: Role::Leftover(number), uid, since: self.kernel.now, seen: (false, false) });
+                self.watches.push(Watch {
+                    role: Role::Leftover(number),
+                    uid,
+                    since: self.kernel.now,
+                    seen: (false, false),
+                });
                 self.kernel.signal(uid, 9);
             }
             Action::AbandonProcess(id) => {

@@ -173,7 +173,11 @@ fn a_helper_is_signalled_by_its_starter_alone() {
 #[test]
 fn r9_what_was_reaped_meanwhile_is_not_signalled() {
     let mut play = Play::new();
-    let child = play.registered_as(&CallSpec { main: true, ..with_timeout(Timeout::SinceKnown(seconds(10.0))) }, RUNTIME, PROCESS);
+    let child = play.registered_as(
+        &CallSpec { main: true, ..with_timeout(Timeout::SinceKnown(seconds(10.0))) },
+        RUNTIME,
+        PROCESS,
+    );
     play.reaper.handle_shutdown(play.now, seconds(12.0)).unwrap();
     play.actions();
     // Its timeout and the shutdown's kill are due in one round, and it has ended.
