@@ -18,7 +18,8 @@ use nix::unistd::{Pid, getpgid};
 
 use crate::event_loop::{EventLoop, Interest, Source};
 use crate::reaper::{
-    Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Timing, Walk,
+    Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Snapshot, Timing,
+    Walk,
 };
 use crate::sys::{Pidfd, Program, Spawned};
 use tree::Tree;
@@ -99,8 +100,8 @@ pub struct Driver {
     trees: Vec<(ChildId, Tree)>,
     outcomes: VecDeque<Outcome>,
     next_watched: u32,
-    /// Orphans reaped so far.
     orphans_swept: u64,
+    runtimes_killed: u64,
 }
 
 /// An OCI runtime's run.
@@ -152,6 +153,7 @@ impl Driver {
             outcomes: VecDeque::new(),
             next_watched: 0,
             orphans_swept: 0,
+            runtimes_killed: 0,
         }
     }
 
@@ -268,6 +270,42 @@ impl Driver {
     ) {
         self.reaper.handle_signal(child, signal);
         self.carry_out(event_loop, now);
+    }
+
+    /// Kills a child that nobody waits for any more, with all below it.
+    pub fn cancel_child<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant, child: ChildId) {
+        self.reaper.handle_cancel(child);
+        self.carry_out(event_loop, now);
+    }
+
+    /// Whether a shutdown with a deadline has begun: no call is started any more.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        !self.reaper.accepts_calls()
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn shutdown_is_over(&self) -> bool {
+        self.reaper.shutdown_is_over()
+    }
+
+    /// What the reaper knows.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.reaper.snapshot()
+    }
+
+    /// How many orphans were reaped so far.
+    #[must_use]
+    pub fn orphans_swept(&self) -> u64 {
+        self.orphans_swept
+    }
+
+    /// How many runtimes were killed so far.
+    #[must_use]
+    pub fn runtimes_killed(&self) -> u64 {
+        self.runtimes_killed
     }
 
     /// The runtime of the call handed over the terminal.
@@ -405,7 +443,7 @@ impl Driver {
         self.processes.iter().find(|process| process.role == role)
     }
 
-    fn kill_runtime(&self, call: CallId) {
+    fn kill_runtime(&mut self, call: CallId) {
         if let Some(process) = self.find(Role::Runtime(call)) {
             warn!("killing the runtime (process {}) and its group", process.pid);
             if let Err(error) = process.pidfd.signal_group(process.pid, Signal::SIGKILL) {
@@ -413,6 +451,7 @@ impl Driver {
                 debug!("cannot kill the group of process {}: {error}", process.pid);
             }
             self.signal(Role::Runtime(call), Signal::SIGKILL);
+            self.runtimes_killed += 1;
         }
     }
 

@@ -13,7 +13,7 @@ use super::{Action, Reaper, Timer, Timing};
 pub(super) struct Call {
     pub(super) id: CallId,
     spec: CallSpec,
-    started: Instant,
+    pub(super) started: Instant,
     /// The runtime, until it was reaped or abandoned.
     pub(super) runtime: Option<Pid>,
     /// The process it reported, once that is known.

@@ -90,6 +90,16 @@ impl Reaper {
         self.actions.push_back(Action::SignalChild(id, signal));
     }
 
+    /// Nobody waits for the child any more: it is killed with all below it, as at a timeout (R17).
+    pub fn handle_cancel(&mut self, id: ChildId) {
+        let Some(child) = self.child(id) else { return };
+        if let State::Running(_) = child.state {
+            child.state = State::Expiring { limit: Duration::ZERO };
+            self.deadlines.cancel(Timer::Child(id));
+            self.actions.push_back(Action::Collect(id));
+        }
+    }
+
     /// The child ended and was reaped, by this process or by its own parent.
     pub fn handle_child_exit(&mut self, id: ChildId, status: ExitStatus) {
         let Some(child) = self.child(id) else { return };

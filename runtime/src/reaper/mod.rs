@@ -9,6 +9,7 @@
 mod call;
 mod child;
 mod shutdown;
+mod snapshot;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use child::Child;
 use shutdown::Shutdown;
 use sweep::Sweep;
 
+pub use snapshot::{CallInProgress, Snapshot, Zombie};
 pub use timing::{InvalidBudget, Timing};
 pub use types::{
     Action, CallId, CallSpec, ChildId, ExitStatus, Failure, Job, Kinship, Outcome, PidFile, Timeout, Walk,

@@ -129,6 +129,12 @@ impl Reaper {
         }
     }
 
+    /// Whether a shutdown has come to its end.
+    #[must_use]
+    pub fn shutdown_is_over(&self) -> bool {
+        self.shutdown.is_some_and(|shutdown| shutdown.stage == Stage::Over)
+    }
+
     pub(super) fn calls_are_stopped(&self) -> bool {
         self.shutdown.is_some_and(|shutdown| shutdown.stage >= Stage::Stopping)
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 
 use super::call::Call;
+use super::snapshot::Zombie;
 use super::types::CallId;
 use super::{Action, Reaper, SLICE_PAUSE, Timer, Timing};
 
@@ -102,6 +103,12 @@ impl Sweep {
     /// Whether there may be a zombie that was taken for a child, which is gone now.
     pub(super) fn take_collecting(&mut self) -> bool {
         std::mem::take(&mut self.collecting)
+    }
+
+    /// What is left alone, or is to be reaped in one of the next slices.
+    pub(super) fn zombies(&self) -> impl Iterator<Item = Zombie> {
+        let seen = self.candidates.iter().chain(&self.due);
+        seen.map(|&Candidate { pid, first_seen, .. }| Zombie { pid, first_seen })
     }
 
     fn has_candidates(&self) -> bool {
