@@ -1,4 +1,4 @@
-//! Accepts attach clients.
+//! Accepts clients, of the attach sockets and of the control socket.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,20 +11,23 @@ use log::warn;
 /// when that is over.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The attach socket.
+/// A listening socket.
 #[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) socket: OwnedFd,
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    /// What messages call those who connect.
+    clients: &'static str,
     retry: Option<Instant>,
 }
 
 impl Listener {
-    pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, retry: None }
+    /// Takes a nonblocking socket.
+    pub(crate) fn new(socket: OwnedFd, clients: &'static str) -> Self {
+        Self { socket, clients, retry: None }
     }
 
     /// The next connection; none if there is none, or if it has to wait until [`Listener::next_timeout`].
-    pub(super) fn accept(&mut self, now: Instant) -> Option<OwnedFd> {
+    pub(crate) fn accept(&mut self, now: Instant) -> Option<OwnedFd> {
         loop {
             match sys::accept(&self.socket) {
                 Ok(connection) => {
@@ -40,7 +43,7 @@ impl Listener {
                 }
                 Err(error) => {
                     if self.retry.is_none() {
-                        warn!("cannot accept attach clients for now: {error}");
+                        warn!("cannot accept {} for now: {error}", self.clients);
                     }
                     self.retry = Some(now + RETRY);
                     return None;
@@ -50,7 +53,7 @@ impl Listener {
     }
 
     /// When to try again after an error.
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.retry
     }
 }

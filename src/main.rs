@@ -5,12 +5,17 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod control;
+mod descriptors;
 mod error;
+mod exec;
 mod exit;
+mod listener;
 mod log;
 mod messages;
 mod monitor;
 mod relay;
+mod socket_file;
 mod source;
 mod start;
 mod stream;

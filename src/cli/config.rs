@@ -36,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) exit: Exit,
     /// How the shim becomes a process of its own.
     pub(crate) detach: Detach,
+    /// `--control-socket`, absolute.
+    pub(crate) control_socket: Option<PathBuf>,
     /// `--syslog`: the shim's own messages go to syslog as well.
     pub(crate) syslog: bool,
     /// `--log-level`.

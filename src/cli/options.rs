@@ -87,6 +87,7 @@ pub(super) struct Given {
     pub(super) exit_command_args: Vec<OsString>,
     pub(super) exit_delay: i32,
     pub(super) sync: bool,
+    pub(super) control_socket: Option<OsString>,
     pub(super) syslog: bool,
     pub(super) log_level: Option<OsString>,
     pub(super) timing: Timing,
@@ -303,6 +304,12 @@ pub(super) static GROUPS: &[Group] = &[
                 "where the pid of the forked shim is written; unused with --sync",
             )
             .short(b'P'),
+            word(
+                "control-socket",
+                "PATH",
+                |g, v| g.control_socket = Some(v),
+                "make a socket (varlink) by which the shim can be asked and told,\nalso to run processes in the container (default: none)",
+            ),
             flag("api-version", |g| g.api_version = true, "speak version 1 of the messages to the caller (default: 0)"),
             word(
                 "log-level",

@@ -108,6 +108,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
                 pid_file: given.conmon_pid_file.map(|file| not_empty("--conmon-pidfile", file)).transpose()?,
             }
         },
+        control_socket: given.control_socket.as_deref().map(control_socket).transpose()?,
         syslog: given.syslog,
         level,
         timing: given.timing,
@@ -163,7 +164,15 @@ fn check_exclusions(given: &Given) -> Result<(), CliError> {
     if given.exec_attach && !given.api_version {
         return invalid("Attach can only be specified for a non-legacy exec session");
     }
+    if given.exec && given.control_socket.is_some() {
+        return invalid("--control-socket is for a container's own monitor, not for --exec");
+    }
     Ok(())
+}
+
+/// A path that stays the same wherever the shim is.
+fn control_socket(path: &OsStr) -> Result<PathBuf, CliError> {
+    path::absolute(path).or_else(|error| invalid(format!("--control-socket {} is not valid: {error}", path.display())))
 }
 
 fn pid_file_name(id: &OsStr) -> OsString {

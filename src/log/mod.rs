@@ -15,6 +15,7 @@ use std::time::Instant;
 use crate::cli::Logging;
 use crate::stream::Stream;
 use k8s_file::K8sFile;
+pub(crate) use stamp::rfc3339;
 
 /// The container's log. Nothing here fails its caller once it is open: what could not be written is counted and
 /// told in the log itself as soon as there is room again.

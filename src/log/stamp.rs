@@ -12,6 +12,9 @@ pub(super) const PREFIX_LEN: usize = 45;
 /// The start of a record; its flag is `F` until the record says otherwise.
 pub(super) type Prefix = [u8; PREFIX_LEN];
 
+/// The length of the time in it.
+const TIME_LEN: usize = 35;
+
 /// Where the flag stands in a prefix.
 pub(super) const FLAG_AT: usize = 43;
 
@@ -80,6 +83,14 @@ impl Stamp {
         put_digits(&mut self.text[14..16], second / 60 % 60);
         put_digits(&mut self.text[17..19], second % 60);
     }
+}
+
+/// The time as RFC 3339 has it, with nanoseconds.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let mut stamp = Stamp::new();
+    stamp.set(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(), utc_offset);
+    // It holds digits and marks only.
+    String::from_utf8_lossy(&stamp.text[..TIME_LEN]).into_owned()
 }
 
 /// Fills `digits` with `number`, zeroes in front.

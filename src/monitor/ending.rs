@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{AccessFlags, Pid, access};
 
 use super::{FAILED, Monitor, Phase, failure_text};
+use crate::control::reply::EventKind;
 use crate::error::{Context, Error, Result};
 use crate::exit::ExitFiles;
 
@@ -49,6 +50,7 @@ impl Monitor {
         info!("the process {status}");
         let end = self.write_end(status.code(), now);
         self.sync.ended(status.code());
+        self.tell_ended(EventKind::Exited, status.code(), now);
         self.flush(end, now);
     }
 
@@ -58,6 +60,7 @@ impl Monitor {
         let end = self.write_end(ExitStatus::Unknown.code(), now);
         // To the letter: callers compare it.
         self.sync.failed(b"command timed out");
+        self.tell_ended(EventKind::TimedOut, ExitStatus::Unknown.code(), now);
         self.flush(end, now);
     }
 
@@ -72,16 +75,25 @@ impl Monitor {
         self.flush(End { status: FAILED, ..End::default() }, now);
     }
 
-    /// The shutdown's deadline has come, and processes are left that SIGKILL does not end (R20).
-    pub(super) fn end_unfinished(&mut self, left: &[Pid], now: Instant) {
+    /// The shutdown is over. Its deadline may have come with processes left that SIGKILL does not end (R20).
+    pub(super) fn shut_down(&mut self, left: &[Pid], now: Instant) {
+        self.answer_shutdowns(left, now);
+        if left.is_empty() {
+            return;
+        }
         let left: Vec<String> = left.iter().map(Pid::to_string).collect();
         let text = format!("the shutdown left processes that do not end: {}", left.join(", "));
         error!("{text}");
-        if !matches!(self.phase, Phase::Ending(_)) {
-            self.relay.drain(&self.event_loop, &mut self.log, now);
-            self.sync.failed(text.as_bytes());
-            self.inherited = InheritedFds::default();
-            self.flush(End { status: FAILED, ..End::default() }, now);
+        match &mut self.phase {
+            // The container is gone, and what is left is beside it.
+            Phase::Ending(Ending::Flushing { end, .. }) => end.status = FAILED,
+            Phase::Ending(_) => {}
+            _ => {
+                self.relay.drain(&self.event_loop, &mut self.log, now);
+                self.sync.failed(text.as_bytes());
+                self.inherited = InheritedFds::default();
+                self.flush(End { status: FAILED, ..End::default() }, now);
+            }
         }
     }
 
@@ -117,8 +129,10 @@ impl Monitor {
     /// Goes on to the next step of the end.
     pub(super) fn handle_ending_timeout(&mut self, now: Instant) {
         match self.take_ending() {
+            // Until its deadline a shutdown waits for the execs as well (R19).
+            Some(Ending::Flushing { end, .. }) if self.awaits_execs() => self.flush(end, now),
             Some(Ending::Flushing { end, .. }) => {
-                warn!("attach clients did not take all output in time");
+                warn!("clients did not take everything in time, or execs go on");
                 self.let_go(end, now);
             }
             Some(Ending::Delaying { status, .. }) => self.start_command(status),
@@ -135,6 +149,7 @@ impl Monitor {
     pub(super) fn go_on_if_flushed(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Ending(Ending::Flushing { .. }))
             && self.relay.flushed()
+            && self.service_flushed()
             && let Some(Ending::Flushing { end, .. }) = self.take_ending()
         {
             self.let_go(end, now);
@@ -178,6 +193,7 @@ impl Monitor {
     /// Gives up all that belonged to the container, and turns to what follows it.
     fn let_go(&mut self, end: End, now: Instant) {
         self.relay.close(&self.event_loop);
+        self.close_service(now);
         for fifo in self.fifos.drain(..) {
             fifo.close(&self.event_loop);
         }

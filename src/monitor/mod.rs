@@ -1,6 +1,8 @@
 //! The shim's life once it stays: it owns all parts, and routes each event to the one it concerns.
 
 mod ending;
+mod execs;
+mod service;
 
 use std::mem;
 use std::os::fd::AsFd;
@@ -9,21 +11,23 @@ use std::time::Instant;
 
 use dunnage_runtime::driver::{Driver, RuntimeCall};
 use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
-use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, Failure, Outcome, Timeout};
+use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout};
 use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
 use log::{debug, error, info, warn};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
-use crate::source::Source;
+use crate::source::{Source, Target};
 use crate::start::{
     AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, passes_to_runtime, runtime_args,
 };
 
 use ending::Ending;
+use service::Service;
 
 /// Caught from before the fork on. The first three are passed on; SIGHUP and SIGUSR2 are survived, and so is SIGXFSZ:
 /// a log at the file size limit is an error of write(2).
@@ -101,6 +105,7 @@ struct Monitor {
     attach: Option<AttachSocket>,
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
+    service: Option<Box<Service>>,
     sync: SyncPipe,
     inherited: InheritedFds,
     oom_score: OomScore,
@@ -115,12 +120,17 @@ impl Monitor {
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
         let console = match config.stdio {
-            Stdio::Terminal => Some(Console::listen(&event_loop)?),
+            Stdio::Terminal => Some(Console::listen(&event_loop, Target::Container)?),
             Stdio::Pipes | Stdio::PipesWithStdin => None,
         };
-        let (mut relay, child_stdio) =
-            Relay::new(&event_loop, config.stdio, config.leave_stdin_open, config.attach.stall_timeout)
-                .context(|| "cannot make the pipes")?;
+        let (mut relay, child_stdio) = Relay::new(
+            &event_loop,
+            Target::Container,
+            config.stdio,
+            config.leave_stdin_open,
+            config.attach.stall_timeout,
+        )
+        .context(|| "cannot make the pipes")?;
         let mut attach = None;
         let mut fifos = Vec::new();
         if let Some(bundle) = config.bundle() {
@@ -133,6 +143,7 @@ impl Monitor {
                 fifos.push(ControlFifo::create(&event_loop, bundle, fifo).context(|| "cannot be controlled")?);
             }
         }
+        let service = config.control_socket.as_deref().map(|path| Service::open(&event_loop, path)).transpose()?;
         Ok(Self {
             driver: Driver::new(config.timing),
             sync: SyncPipe::new(None, Dialect::of(&config)),
@@ -144,6 +155,7 @@ impl Monitor {
             attach,
             fifos,
             console,
+            service,
             inherited,
             oom_score,
             short_side,
@@ -229,12 +241,15 @@ impl Monitor {
                 self.handle_signals(now);
             }
             self.handle_timeouts(now);
+            self.handle_calls(now);
             self.handle_outcomes(now);
+            self.tell_news(now);
         }
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+        let service = self.service.as_ref().and_then(|service| service.next_timeout());
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), service, self.ending_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -245,14 +260,25 @@ impl Monitor {
             // Handled at the end of the round.
             Source::Signals => {}
             Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
-            Source::Relay(source) => {
+            Source::Relay(Target::Exec(exec), source) => {
+                let event = Event { source, readable: event.readable, writable: event.writable };
+                self.handle_exec_relay(exec, event, now);
+            }
+            Source::Relay(Target::Container, source) => {
                 let event = Event { source, readable: event.readable, writable: event.writable };
                 self.relay.handle(&self.event_loop, &mut self.log, event, now);
                 self.tell_output_closed(now);
             }
             Source::StartPipe => self.handle_start_pipe(now),
-            Source::ConsoleListener => self.accept_console(now),
-            Source::ConsoleConnection => self.receive_terminal(now),
+            Source::ConsoleListener(Target::Container) => self.accept_console(now),
+            Source::ConsoleConnection(Target::Container) => self.receive_terminal(now),
+            Source::ConsoleListener(Target::Exec(exec)) => self.accept_exec_console(exec, now),
+            Source::ConsoleConnection(Target::Exec(exec)) => self.receive_exec_terminal(exec, now),
+            Source::ControlListener | Source::ControlConnection(_) => {
+                if let Some(service) = &mut self.service {
+                    service.control.handle(&self.event_loop, event, now);
+                }
+            }
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
         }
     }
@@ -283,6 +309,9 @@ impl Monitor {
         if self.log.deadline().is_some_and(|at| at <= now) {
             self.log.handle_deadline();
         }
+        if let Some(service) = &mut self.service {
+            service.handle_timeout(&self.event_loop, now);
+        }
         if self.ending_timeout().is_some_and(|at| at <= now) {
             self.handle_ending_timeout(now);
         }
@@ -291,25 +320,39 @@ impl Monitor {
     fn handle_outcomes(&mut self, now: Instant) {
         while let Some(outcome) = self.driver.poll_outcome() {
             match outcome {
-                Outcome::Started { child, pid, .. } => {
-                    info!("the process is {pid}");
-                    self.close_console();
-                    self.relay.take_stderr_tail();
-                    self.sync.started(pid.as_raw());
-                    self.phase = Phase::Running(child);
-                    sys::trim_heap();
-                }
-                Outcome::Failed { failure, .. } => self.end_failed(&failure, now),
+                Outcome::Started { call, child, pid } => match self.phase {
+                    Phase::Starting(containers) if containers == call => self.begin_running(child, pid, now),
+                    _ => self.exec_started(call, child, pid, now),
+                },
+                Outcome::Failed { call, failure } => match self.phase {
+                    Phase::Starting(containers) if containers == call => self.end_failed(&failure, now),
+                    _ => self.exec_failed(call, &failure, now),
+                },
                 Outcome::Exited { child, status } => match self.phase {
                     Phase::Running(container) if container == child => self.end_exited(status, now),
-                    _ => self.handle_command_exit(child, status),
+                    Phase::Ending(Ending::Commanding { .. }) => self.handle_command_exit(child, status),
+                    _ => self.exec_ended(child, status.code(), false, now),
                 },
-                Outcome::TimedOut { limit, .. } => self.end_timed_out(limit, now),
-                Outcome::ShutDown { left } if left.is_empty() => {}
-                Outcome::ShutDown { left } => self.end_unfinished(&left, now),
+                Outcome::TimedOut { child, limit } => match self.phase {
+                    Phase::Running(container) if container == child => self.end_timed_out(limit, now),
+                    _ => self.exec_ended(child, ExitStatus::Unknown.code(), true, now),
+                },
+                Outcome::ShutDown { left } => self.shut_down(&left, now),
             }
         }
+        self.settle_execs(now);
         self.go_on_if_flushed(now);
+    }
+
+    /// The container's process is there.
+    fn begin_running(&mut self, child: ChildId, pid: Pid, now: Instant) {
+        info!("the process is {pid}");
+        self.close_console();
+        self.relay.take_stderr_tail();
+        self.sync.started(pid.as_raw());
+        self.phase = Phase::Running(child);
+        self.tell_started(pid, now);
+        sys::trim_heap();
     }
 
     /// Lets a failed call end early where nobody holds the runtime's output any more (R16).

@@ -1,23 +1,17 @@
 //! The attach socket: where clients find it, and that it goes away at the end.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use log::warn;
-use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use nix::sys::stat::{Mode, fchmod};
+use nix::sys::socket::SockType;
+use nix::sys::stat::Mode;
 
-/// The longest path that a socket's address holds, its final NUL aside: `sun_path` has 108 bytes.
-const MAX_SOCKET_PATH: usize = 107;
-
-/// How many clients may wait to be accepted.
-const BACKLOG: i32 = 128;
+use crate::socket_file::{Directory, MAX_SOCKET_PATH, Made, explain};
 
 /// The attach socket's files: the socket in the bundle, and the link by which clients reach a bundle whose path is too
 /// long for a socket's address. Each is removed once, at the latest when this is dropped.
@@ -40,7 +34,9 @@ impl AttachSocket {
         }
         let path = bundle.join("attach");
         remove_leftover(&path)?;
-        let listener = bind_in(bundle, &path).map_err(|error| explain("make the socket", &path, &error))?;
+        let listener = Directory::open(bundle)
+            .and_then(|bundle| bundle.bind("attach".as_ref(), SockType::SeqPacket, Mode::S_IRWXU))
+            .map_err(|error| explain("make the socket", &path, &error))?;
         made.socket = Some(Made::at(path)?);
         Ok((made, listener))
     }
@@ -64,57 +60,6 @@ impl Drop for AttachSocket {
     fn drop(&mut self) {
         self.unlink_socket();
         self.unlink_link();
-    }
-}
-
-/// A file of our making, told apart from one that somebody else put in its place, such as the next shim of the same
-/// container.
-#[derive(Debug)]
-struct Made {
-    path: PathBuf,
-    identity: Identity,
-}
-
-/// What a file has that no later one has: number alone does not do, as they come again.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-impl Identity {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = path.symlink_metadata()?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec(),
-        })
-    }
-}
-
-impl Made {
-    fn at(path: PathBuf) -> io::Result<Self> {
-        let identity = Identity::of(&path).map_err(|error| explain("find", &path, &error))?;
-        Ok(Self { path, identity })
-    }
-
-    /// Removes the file if it is still ours. The caller may have removed it, or all around it: that is as good.
-    fn remove(self) {
-        let result = match Identity::of(&self.path) {
-            Ok(identity) if identity == self.identity => fs::remove_file(&self.path),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        };
-        match result {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                warn!("cannot remove {}: {error}", self.path.display());
-            }
-            _ => {}
-        }
     }
 }
 
@@ -142,33 +87,16 @@ fn remove_leftover(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A socket at `path` in `dir` that clients can connect to.
-fn bind_in(dir: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    // Before it is bound, so that its file never has another mode.
-    fchmod(&listener, Mode::S_IRWXU)?;
-    let dir: File = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(dir)?;
-    let name = path.file_name().unwrap_or_default();
-    // The path by which the directory is reached may be longer than an address; this one never is.
-    let address = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
-    bind(listener.as_raw_fd(), &UnixAddr::new(&address)?)?;
-    listen(&listener, Backlog::new(BACKLOG)?)?;
-    Ok(listener)
-}
-
-fn explain(what: &str, path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-    use nix::sys::socket::{MsgFlags, connect, send};
+    use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, UnixAddr, connect, send, socket};
 
     use super::*;
-    use crate::relay::tests::Directory;
+    use crate::relay::tests::Directory as Scratch;
 
     fn attach(path: &Path) -> io::Result<OwnedFd> {
         let client = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
@@ -191,7 +119,7 @@ mod tests {
     #[test]
     fn e01_clients_reach_the_socket_at_any_path_length() {
         for length in [60, 99, 100, 101, 107, 108, 250, 1000, 3000] {
-            let directory = Directory::new();
+            let directory = Scratch::new();
             let bundle = deep(directory.path(), length);
             let links = directory.path().join("links");
             fs::create_dir(&links).expect("create_dir");
@@ -219,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_link_as_long_as_an_address_is_one_character_shorter() {
-        let directory = Directory::new();
+        let directory = Scratch::new();
         let bundle = deep(directory.path(), 60);
         for (length, expected) in [(106, 106), (107, 106), (108, 108)] {
             let links = deep(directory.path(), length - 9);
@@ -235,7 +163,7 @@ mod tests {
 
     #[test]
     fn e03_leftovers_are_replaced_and_what_links_lead_to_is_untouched() {
-        let directory = Directory::new();
+        let directory = Scratch::new();
         let bundle = deep(directory.path(), 60);
         let links = directory.path().join("links");
         let foreign = directory.path().join("foreign");
@@ -261,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_failed_start_leaves_nothing() {
-        let directory = Directory::new();
+        let directory = Scratch::new();
         let bundle = deep(directory.path(), 60);
         let links = directory.path().join("links");
         fs::create_dir(&links).expect("create_dir");
@@ -277,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_uuid_that_leads_elsewhere_is_refused() {
-        let directory = Directory::new();
+        let directory = Scratch::new();
         for uuid in ["", ".", "..", "a/b", "/etc/passwd", "a/"] {
             let error = link_path(directory.path(), OsStr::new(uuid)).expect_err(uuid);
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
@@ -286,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_end_removes_only_what_is_still_ours() {
-        let directory = Directory::new();
+        let directory = Scratch::new();
         let bundle = deep(directory.path(), 60);
         let links = directory.path().join("links");
         fs::create_dir(&links).expect("create_dir");
@@ -304,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_end_does_not_mind_that_everything_is_gone() {
-        let directory = Directory::new();
+        let directory = Scratch::new();
         let bundle = deep(directory.path(), 60);
         let links = directory.path().join("links");
         fs::create_dir(&links).expect("create_dir");

@@ -14,15 +14,15 @@ use dunnage_runtime::event_loop::{EventLoop, Interest};
 use log::{debug, warn};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
 use super::rearm;
 use super::ring::{self, Position, Ring};
-use crate::source::{RelaySource, Source};
+use crate::descriptors;
+use crate::source::{RelaySource, Source, Target};
 use crate::stream::Stream;
 
-/// How many clients there can be: fewer where descriptors are few, see [`RESERVED_FDS`].
+/// How many clients there can be: fewer where descriptors are few.
 pub(super) const MAX_CLIENTS: usize = 128;
 
 /// All that slow clients together may have still to get.
@@ -32,26 +32,26 @@ const RING_CAPACITY: NonZeroUsize = NonZeroUsize::new(4 << 20).unwrap();
 /// largest size that a user can give them (`/proc/sys/fs/pipe-max-size`), and the packets' headers.
 const RESERVE: usize = 2 * (1 << 20) + (64 << 10);
 
-/// How many descriptors clients leave to others: the container's end needs some for the exit files and the exit
-/// command.
-const RESERVED_FDS: u64 = 8;
-
 /// How many packets a client gets in one turn, before others have theirs.
 const PACKETS_PER_TURN: usize = 64;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clients {
+    target: Target,
     list: Vec<Client>,
     next_id: u32,
     /// There while a client is behind.
     ring: Option<Ring>,
+    /// The ring keeps all output for the first client, which has not come yet.
+    first_awaited: bool,
     /// Refusals are told once, until there is room again.
     refusing: bool,
 }
 
 #[derive(Debug)]
 struct Client {
+    target: Target,
     id: u32,
     socket: OwnedFd,
     sends_input: bool,
@@ -80,15 +80,34 @@ enum Sent {
     NobodyThere,
 }
 
-/// Whether the descriptor was one of the last that there are: the kernel gives out the lowest number that is free.
-fn is_one_of_the_last(fd: &OwnedFd) -> bool {
-    let number = u64::from(fd.as_raw_fd().unsigned_abs());
-    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(limit, _)| number + RESERVED_FDS >= limit)
-}
-
 impl Clients {
-    /// Takes a client in. It gets what is read from now on; one too many is closed at once.
-    pub(super) fn add(&mut self, event_loop: &EventLoop<Source>, socket: OwnedFd) {
+    /// Nobody, so far, who takes the output of `target`.
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, list: Vec::new(), next_id: 0, ring: None, first_awaited: false, refusing: false }
+    }
+
+    /// Keeps all output, from the first on, until there is a client.
+    pub(super) fn keep_for_the_first(&mut self) {
+        self.first_awaited = true;
+    }
+
+    /// Keeps nothing any longer for a client yet to come.
+    pub(super) fn await_nobody(&mut self, event_loop: &EventLoop<Source>) {
+        self.first_awaited = false;
+        self.settle(event_loop);
+    }
+
+    /// Where a client begins that comes now.
+    fn next_reception(&mut self, now: Instant) -> Reception {
+        if mem::take(&mut self.first_awaited) && self.ring.is_some() {
+            Reception::Behind { at: Position::default(), since: now }
+        } else {
+            Reception::CaughtUp
+        }
+    }
+
+    /// Takes a client in. It gets what is read from now on, or what was kept for it; one too many is closed at once.
+    pub(super) fn add(&mut self, event_loop: &EventLoop<Source>, socket: OwnedFd, now: Instant) {
         if !self.has_place_for(&socket) {
             self.make_room(event_loop);
         }
@@ -102,7 +121,8 @@ impl Clients {
         // Four billion clients later a number comes again, when nobody remembers the first.
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        let client = Client { id, socket, sends_input: true, reception: Reception::CaughtUp };
+        let reception = self.next_reception(now);
+        let client = Client { target: self.target, id, socket, sends_input: true, reception };
         match event_loop.watch(&client.socket, client.source(), client.interest()) {
             Ok(()) => self.list.push(client),
             Err(error) => warn!("cannot watch an attach client, which is closed: {error}"),
@@ -116,14 +136,14 @@ impl Clients {
 
     /// Sends output that was read just now, or keeps it for those that cannot take it yet.
     pub(super) fn deliver(&mut self, event_loop: &EventLoop<Source>, stream: Stream, output: &[u8], now: Instant) {
-        if self.list.is_empty() {
+        if self.list.is_empty() && !self.first_awaited {
             return;
         }
         let start = self.ring.as_ref().map_or_else(Position::default, Ring::end);
         for client in &mut self.list {
             client.send_fresh(event_loop, stream, output, start, now);
         }
-        if self.list.iter().any(Client::is_behind) {
+        if self.first_awaited || self.list.iter().any(Client::is_behind) {
             self.keep(event_loop, stream, output);
         }
         self.settle(event_loop);
@@ -137,7 +157,10 @@ impl Clients {
                 Ring::new(RING_CAPACITY).map_err(|error| warn!("no memory for slow attach clients: {error}")).ok();
         }
         while !self.ring.as_mut().is_some_and(|ring| ring.push(stream, output)) {
-            let Some((slowest, _)) = self.slowest() else { return };
+            let Some((slowest, _)) = self.slowest() else {
+                self.first_awaited = false;
+                return;
+            };
             self.cut(event_loop, slowest, "there is no room for the output it has still to get");
         }
     }
@@ -152,7 +175,7 @@ impl Clients {
 
     /// Whether nobody has anything still to get.
     pub(super) fn have_everything(&self) -> bool {
-        !self.list.iter().any(Client::is_behind)
+        self.list.iter().all(|client| !client.is_behind()) && !(self.first_awaited && self.ring.is_some())
     }
 
     /// The client that holds up the others: which one, and since when it took nothing.
@@ -210,7 +233,7 @@ impl Clients {
     }
 
     fn has_place_for(&self, socket: &OwnedFd) -> bool {
-        self.list.len() < MAX_CLIENTS && !is_one_of_the_last(socket)
+        self.list.len() < MAX_CLIENTS && !descriptors::is_one_of_the_last(socket)
     }
 
     /// Has the kernel report a client again if it sent more.
@@ -237,7 +260,8 @@ impl Clients {
             Reception::Behind { at, .. } => Some(at),
             Reception::CaughtUp | Reception::Gone => None,
         });
-        match (first_needed.min(), &mut self.ring) {
+        let first_needed = first_needed.chain(self.first_awaited.then(Position::default)).min();
+        match (first_needed, &mut self.ring) {
             (Some(at), Some(ring)) => ring.forget_before(at),
             (None, ring) => *ring = None,
             (Some(_), None) => {}
@@ -247,7 +271,7 @@ impl Clients {
 
 impl Client {
     fn source(&self) -> Source {
-        Source::Relay(RelaySource::Client(self.id))
+        Source::Relay(self.target, RelaySource::Client(self.id))
     }
 
     fn interest(&self) -> Interest {

@@ -127,6 +127,13 @@ impl Input {
         true
     }
 
+    /// Whether the container's stdin stays when a client's input ends.
+    pub(super) fn leave_open(&mut self, leave: bool) {
+        if let Destination::Pipe { leave_open, .. } = &mut self.destination {
+            *leave_open = leave;
+        }
+    }
+
     /// A client's input has ended. All of it was written before, as its end came last.
     pub(super) fn end(&mut self, event_loop: &EventLoop<Source>) {
         if let Destination::Pipe { leave_open: false, .. } = self.destination {

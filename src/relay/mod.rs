@@ -9,7 +9,6 @@ mod buffer;
 mod clients;
 mod fifo;
 mod input;
-mod listener;
 mod output;
 mod ring;
 mod tail;
@@ -37,12 +36,12 @@ pub(crate) use fifo::{ControlFifo, Fifo, Request};
 use self::buffer::Buffer;
 use self::clients::{Clients, MAX_CLIENTS};
 use self::input::{Destination, Input, Received};
-use self::listener::Listener;
 use self::output::{Chunk, Kind, Output};
 use self::tail::Tail;
 use crate::cli::Stdio;
+use crate::listener::Listener;
 use crate::log::Log;
-use crate::source::{RelaySource, Source};
+use crate::source::{RelaySource, Source, Target};
 use crate::stream::Stream;
 
 /// The most that is read of a stream at once: what a pipe holds, unless it was made larger.
@@ -88,6 +87,7 @@ pub(crate) struct ChildStdio {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Relay {
+    target: Target,
     outputs: Outputs,
     buffer: Buffer,
     input: Input,
@@ -103,6 +103,7 @@ pub(crate) struct Relay {
     /// The size that a terminal yet to come gets.
     size: Option<(u16, u16)>,
     stdio: Stdio,
+    bytes_read: u64,
     stderr_tail: Option<Tail>,
 }
 
@@ -131,12 +132,13 @@ impl Outputs {
 }
 
 impl Relay {
-    /// Makes the container's standard streams and starts to watch our ends of them. With a terminal, which the runtime
+    /// Makes the standard streams of `target` and starts to watch our ends of them. With a terminal, which the runtime
     /// makes, that is only stderr.
     ///
     /// A client may keep everything waiting for `stall_timeout`, if there is one.
     pub(crate) fn new(
         event_loop: &EventLoop<Source>,
+        target: Target,
         stdio: Stdio,
         leave_stdin_open: bool,
         stall_timeout: Option<Duration>,
@@ -145,7 +147,7 @@ impl Relay {
             Stdio::PipesWithStdin => {
                 let (theirs, ours) = stream_pipe()?;
                 set_nonblocking(&ours)?;
-                event_loop.watch(&ours, Source::Relay(RelaySource::Stdin), Interest::WRITABLE)?;
+                event_loop.watch(&ours, Source::Relay(target, RelaySource::Stdin), Interest::WRITABLE)?;
                 (Destination::Pipe { pipe: ours, leave_open: leave_stdin_open }, theirs)
             }
             Stdio::Pipes => (Destination::Nowhere, null(OpenOptions::new().read(true))?),
@@ -154,21 +156,23 @@ impl Relay {
         let mut outputs = Outputs::default();
         let output = match stdio {
             Stdio::Terminal => null(OpenOptions::new().write(true))?,
-            Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, Stream::Stdout, &mut outputs)?,
+            Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, target, Stream::Stdout, &mut outputs)?,
         };
-        let errors = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
+        let errors = output_pipe(event_loop, target, Stream::Stderr, &mut outputs)?;
         let relay = Self {
+            target,
             outputs,
             buffer: Buffer::new(READ_SIZE)?,
             input: Input::new(destination)?,
             waiting: VecDeque::new(),
             input_ended: false,
             listener: None,
-            clients: Clients::default(),
+            clients: Clients::new(target),
             stall_timeout,
             idle: None,
             size: None,
             stdio,
+            bytes_read: 0,
             stderr_tail: Some(Tail::default()),
         };
         Ok((relay, ChildStdio { stdin: input, stdout: output, stderr: errors }))
@@ -176,9 +180,46 @@ impl Relay {
 
     /// Accepts attach clients on `socket`, a nonblocking one.
     pub(crate) fn listen(&mut self, event_loop: &EventLoop<Source>, socket: OwnedFd) -> io::Result<()> {
-        event_loop.watch(&socket, Source::Relay(RelaySource::Listener), Interest::READABLE)?;
-        self.listener = Some(Listener::new(socket));
+        event_loop.watch(&socket, Source::Relay(self.target, RelaySource::Listener), Interest::READABLE)?;
+        self.listener = Some(Listener::new(socket, "attach clients"));
         Ok(())
+    }
+
+    /// Keeps all output for the first client, however late it comes: when there is no room left, the process waits.
+    pub(crate) fn keep_for_the_first(&mut self) {
+        self.clients.keep_for_the_first();
+    }
+
+    /// Whether output waits for room.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.outputs.iter().any(Output::is_paused)
+    }
+
+    /// Keeps nothing for a client yet to come.
+    pub(crate) fn await_nobody(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
+        self.clients.await_nobody(event_loop);
+        self.after_turn(event_loop, now);
+    }
+
+    /// Closes the process's stdin, once what clients have sent is through. Whether there is one to close.
+    pub(crate) fn close_stdin(&mut self, event_loop: &EventLoop<Source>) -> bool {
+        if self.stdio != Stdio::PipesWithStdin {
+            return false;
+        }
+        self.input.leave_open(false);
+        self.input_ended = true;
+        self.pass_input(event_loop);
+        true
+    }
+
+    /// What the process has for standard streams.
+    pub(crate) fn stdio(&self) -> Stdio {
+        self.stdio
+    }
+
+    /// How much output was read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// The runtime has sent the container's terminal. What was meant for it until now, it gets.
@@ -189,7 +230,7 @@ impl Relay {
         set_nonblocking(&master)?;
 
         let master = Rc::new(master);
-        let output = Output::watch(event_loop, Stream::Stdout, Rc::clone(&master), Kind::Terminal)?;
+        let output = Output::watch(event_loop, self.target, Stream::Stdout, Rc::clone(&master), Kind::Terminal)?;
         self.outputs.stdout = Some(output);
         if let Some((height, width)) = self.size.take() {
             self.resize(height, width);
@@ -364,6 +405,7 @@ impl Relay {
         match slot.as_ref()?.read(&mut self.buffer) {
             Chunk::Bytes(len) => {
                 let output = &self.buffer[..len];
+                self.bytes_read += len as u64;
                 log.write(stream, output);
                 if stream == Stream::Stderr
                     && let Some(tail) = &mut self.stderr_tail
@@ -415,11 +457,11 @@ impl Relay {
         let Some(listener) = &mut self.listener else { return };
         for _ in 0..MAX_CLIENTS {
             let Some(client) = listener.accept(now) else { return };
-            self.clients.add(event_loop, client);
+            self.clients.add(event_loop, client, now);
             // Of those who had to make room.
             self.waiting.retain(|&id| self.clients.input_of(id).is_some());
         }
-        rearm(event_loop, &listener.socket, Source::Relay(RelaySource::Listener), Interest::READABLE);
+        rearm(event_loop, &listener.socket, Source::Relay(self.target, RelaySource::Listener), Interest::READABLE);
     }
 
     /// What a turn may have changed for others: there may be room for output, and buffers to give back.
@@ -443,10 +485,15 @@ fn rearm(event_loop: &EventLoop<Source>, fd: &impl AsFd, source: Source, interes
 }
 
 /// Makes an output pipe, and gives the runtime's end back.
-fn output_pipe(event_loop: &EventLoop<Source>, stream: Stream, outputs: &mut Outputs) -> io::Result<OwnedFd> {
+fn output_pipe(
+    event_loop: &EventLoop<Source>,
+    target: Target,
+    stream: Stream,
+    outputs: &mut Outputs,
+) -> io::Result<OwnedFd> {
     let (ours, theirs) = stream_pipe()?;
     set_nonblocking(&ours)?;
-    *outputs.slot(stream) = Some(Output::watch(event_loop, stream, Rc::new(ours), Kind::Pipe)?);
+    *outputs.slot(stream) = Some(Output::watch(event_loop, target, stream, Rc::new(ours), Kind::Pipe)?);
     Ok(theirs)
 }
 

@@ -12,7 +12,7 @@ use nix::unistd::read;
 
 use super::buffer::Buffer;
 use super::rearm;
-use crate::source::{RelaySource, Source};
+use crate::source::{RelaySource, Source, Target};
 use crate::stream::Stream;
 
 /// The most that is read of a terminal at the container's end: more than the kernel buffers for one.
@@ -21,6 +21,7 @@ const TERMINAL_DRAIN: usize = 256 << 10;
 /// A source of output.
 #[derive(Debug)]
 pub(super) struct Output {
+    target: Target,
     stream: Stream,
     fd: Rc<OwnedFd>,
     kind: Kind,
@@ -60,17 +61,18 @@ impl Output {
     /// Starts to watch a nonblocking descriptor.
     pub(super) fn watch(
         event_loop: &EventLoop<Source>,
+        target: Target,
         stream: Stream,
         fd: Rc<OwnedFd>,
         kind: Kind,
     ) -> io::Result<Self> {
-        let output = Self { stream, fd, kind, flow: Flow::Running };
+        let output = Self { target, stream, fd, kind, flow: Flow::Running };
         event_loop.watch(&output.fd, output.source(), output.interest())?;
         Ok(output)
     }
 
     fn source(&self) -> Source {
-        Source::Relay(RelaySource::Output(self.stream))
+        Source::Relay(self.target, RelaySource::Output(self.stream))
     }
 
     fn interest(&self) -> Interest {

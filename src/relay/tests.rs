@@ -84,7 +84,8 @@ impl Shim {
 
     fn with(stdio: Stdio, leave_stdin_open: bool, stall_timeout: Option<Duration>) -> (Self, ChildStdio) {
         let event_loop = EventLoop::new().expect("a loop");
-        let (mut relay, child) = Relay::new(&event_loop, stdio, leave_stdin_open, stall_timeout).expect("a relay");
+        let (mut relay, child) =
+            Relay::new(&event_loop, Target::Container, stdio, leave_stdin_open, stall_timeout).expect("a relay");
         let directory = Directory::new();
         let (made, listener) = AttachSocket::create(directory.path(), None, "uuid".as_ref()).expect("a socket");
         // Clients connect for as long as the directory is there.
@@ -107,7 +108,9 @@ impl Shim {
         self.event_loop.wait(&mut self.events, Some(next)).expect("wait");
         let now = Instant::now();
         for event in self.events.iter::<Source>() {
-            let Source::Relay(source) = event.source else { panic!("{event:?} is none of the relay's") };
+            let Source::Relay(Target::Container, source) = event.source else {
+                panic!("{event:?} is none of the relay's")
+            };
             self.turns += 1;
             let event = Event { source, readable: event.readable, writable: event.writable };
             self.relay.handle(&self.event_loop, &mut self.log, event, now);

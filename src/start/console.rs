@@ -15,7 +15,7 @@ use nix::sys::termios::tcgetattr;
 use nix::unistd::mkdtemp;
 
 use crate::error::{Context, Error, Result};
-use crate::source::Source;
+use crate::source::{Source, Target};
 
 /// A socket's path with its terminating NUL (unix(7)).
 const SUN_PATH_MAX: usize = 108;
@@ -26,6 +26,7 @@ const SOCKET_NAME: &str = "console";
 /// A listening socket in a directory of its own that only this user can enter. Both are removed with it.
 #[derive(Debug)]
 pub(crate) struct Console {
+    target: Target,
     directory: PathBuf,
     listener: UnixListener,
     connection: Option<OwnedFd>,
@@ -41,17 +42,17 @@ pub(crate) enum Handover {
 }
 
 impl Console {
-    /// Makes the socket and starts to watch it.
-    pub(crate) fn listen(event_loop: &EventLoop<Source>) -> Result<Self> {
+    /// Makes the socket for the terminal of `target` and starts to watch it.
+    pub(crate) fn listen(event_loop: &EventLoop<Source>, target: Target) -> Result<Self> {
         let directory = make_directory(&env::temp_dir())?;
         let path = directory.join(SOCKET_NAME);
         let bound = UnixListener::bind(&path).and_then(|listener| {
             listener.set_nonblocking(true)?;
-            event_loop.watch(&listener, Source::ConsoleListener, Interest::READABLE)?;
+            event_loop.watch(&listener, Source::ConsoleListener(target), Interest::READABLE)?;
             Ok(listener)
         });
         match bound {
-            Ok(listener) => Ok(Self { directory, listener, connection: None }),
+            Ok(listener) => Ok(Self { target, directory, listener, connection: None }),
             Err(error) => {
                 remove(&directory);
                 Err(error).context(|| format!("cannot make the console socket {}", path.display()))
@@ -70,7 +71,7 @@ impl Console {
             match sys::accept(&self.listener) {
                 Ok(connection) => {
                     self.hang_up(event_loop);
-                    event_loop.watch(&connection, Source::ConsoleConnection, Interest::READABLE)?;
+                    event_loop.watch(&connection, Source::ConsoleConnection(self.target), Interest::READABLE)?;
                     self.connection = Some(connection);
                 }
                 Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {

@@ -13,5 +13,5 @@ pub(crate) use detach::{Side, detach};
 pub(crate) use listen_pid::passes_to_runtime;
 pub(crate) use oom_score::OomScore;
 pub(crate) use pipes::{CallerPipes, StartPipe};
-pub(crate) use runtime_args::runtime_args;
+pub(crate) use runtime_args::{exec_args, runtime_args};
 pub(crate) use sync_pipe::{AttachPipe, Dialect, SyncPipe};

@@ -1,6 +1,6 @@
 //! The runtime's command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::cli::{Config, Job, Runtime};
@@ -25,19 +25,41 @@ pub(crate) fn runtime_args(config: &Config, console_socket: Option<&Path>) -> Ve
             push_option(&mut args, "--work-path", bundle);
         }
         Job::Exec { process_spec, .. } => {
-            args.extend_from_slice(&runtime.args);
-            args.push("exec".into());
-            push_option(&mut args, "--pid-file", pid_file);
-            push_option(&mut args, "--process", process_spec);
-            args.push("--detach".into());
+            push_exec(&mut args, runtime, process_spec, pid_file);
         }
     }
     args.extend_from_slice(&runtime.opts);
-    if let Some(socket) = console_socket {
-        push_option(&mut args, "--console-socket", socket);
-    }
-    args.push(config.id.clone());
+    push_end(&mut args, console_socket, &config.id);
     args
+}
+
+/// What the runtime is called with for an exec in the container that it made. The options for its making are not for
+/// this.
+pub(crate) fn exec_args(
+    config: &Config,
+    process_spec: &Path,
+    pid_file: &Path,
+    console_socket: Option<&Path>,
+) -> Vec<OsString> {
+    let mut args = Vec::new();
+    push_exec(&mut args, &config.runtime, process_spec, pid_file);
+    push_end(&mut args, console_socket, &config.id);
+    args
+}
+
+fn push_exec(args: &mut Vec<OsString>, runtime: &Runtime, process_spec: &Path, pid_file: &Path) {
+    args.extend_from_slice(&runtime.args);
+    args.push("exec".into());
+    push_option(args, "--pid-file", pid_file);
+    push_option(args, "--process", process_spec);
+    args.push("--detach".into());
+}
+
+fn push_end(args: &mut Vec<OsString>, console_socket: Option<&Path>, id: &OsStr) {
+    if let Some(socket) = console_socket {
+        push_option(args, "--console-socket", socket);
+    }
+    args.push(id.to_owned());
 }
 
 /// What the subcommands that make a container have in common.

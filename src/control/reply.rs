@@ -1,0 +1,389 @@
+//! What is answered, in the words of the interface file.
+
+use std::process;
+use std::time::SystemTime;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::base64::Base64;
+use super::call::{INTERFACE, SERVICE};
+use crate::log::rfc3339;
+
+/// A type with fields, serialized as an object. (The derive macro of serde does not work where a program is linked
+/// statically for the host, as this one is.)
+macro_rules! object {
+    ($(#[$attribute:meta])* $name:ident { $($field:ident: $kind:ty),* $(,)? }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug)]
+        pub(crate) struct $name {
+            $(pub(crate) $field: $kind,)*
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                #[allow(unused_mut, reason = "some have no fields")]
+                let mut object = serializer.serialize_map(None)?;
+                $(object.serialize_entry(stringify!($field), &self.$field)?;)*
+                object.end()
+            }
+        }
+    };
+}
+
+/// A type with variants without fields, serialized as words.
+macro_rules! words {
+    ($(#[$attribute:meta])* $name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name {
+            $(#[doc = $word] $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$variant),*];
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(match self {
+                    $(Self::$variant => $word,)*
+                })
+            }
+        }
+    };
+}
+
+/// Why a call is not answered with what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    InterfaceNotFound {
+        interface: String,
+    },
+    MethodNotFound {
+        method: String,
+    },
+    InvalidParameter {
+        parameter: String,
+    },
+    /// The method answers more than once, and the caller did not say that it takes that.
+    ExpectedMore,
+    NotFound {
+        target: String,
+    },
+    Busy {
+        reason: String,
+    },
+    ShuttingDown,
+    LaunchFailed {
+        reason: String,
+    },
+    Runtime {
+        exit_code: i32,
+        stderr: String,
+    },
+    StartUncertain {
+        reason: String,
+    },
+    Unproven {
+        left: Vec<i32>,
+    },
+}
+
+impl Refusal {
+    /// This parameter is not as it has to be.
+    pub(crate) fn invalid(parameter: &str) -> Self {
+        Self::InvalidParameter { parameter: parameter.to_owned() }
+    }
+
+    /// The error's name and its parameters.
+    fn describe(&self) -> (&'static str, Value) {
+        match self {
+            Self::InterfaceNotFound { interface } => {
+                ("org.varlink.service.InterfaceNotFound", json!({"interface": interface}))
+            }
+            Self::MethodNotFound { method } => ("org.varlink.service.MethodNotFound", json!({"method": method})),
+            Self::InvalidParameter { parameter } => {
+                ("org.varlink.service.InvalidParameter", json!({"parameter": parameter}))
+            }
+            Self::ExpectedMore => ("org.varlink.service.ExpectedMore", json!({})),
+            Self::NotFound { target } => ("org.dunnage.shim.NotFound", json!({"target": target})),
+            Self::Busy { reason } => ("org.dunnage.shim.Busy", json!({"reason": reason})),
+            Self::ShuttingDown => ("org.dunnage.shim.ShuttingDown", json!({})),
+            Self::LaunchFailed { reason } => ("org.dunnage.shim.LaunchFailed", json!({"reason": reason})),
+            Self::Runtime { exit_code, stderr } => {
+                ("org.dunnage.shim.Runtime", json!({"exit_code": exit_code, "stderr": stderr}))
+            }
+            Self::StartUncertain { reason } => ("org.dunnage.shim.StartUncertain", json!({"reason": reason})),
+            Self::Unproven { left } => ("org.dunnage.shim.Unproven", json!({"left": left})),
+        }
+    }
+}
+
+object! {
+    /// An answer that says only that it was done.
+    Done {}
+}
+
+object! {
+    /// `GetInfo`.
+    Info {
+        vendor: &'static str,
+        product: &'static str,
+        version: &'static str,
+        url: &'static str,
+        interfaces: [&'static str; 2],
+    }
+}
+
+impl Info {
+    pub(crate) fn new() -> Self {
+        Self {
+            vendor: "dunnage",
+            product: "dunnage",
+            version: env!("CARGO_PKG_VERSION"),
+            url: "",
+            interfaces: [SERVICE, INTERFACE],
+        }
+    }
+}
+
+object! {
+    /// `GetInterfaceDescription`.
+    Description { description: &'static str }
+}
+
+object! {
+    /// `Status`.
+    Status {
+        id: String,
+        shim_pid: u32,
+        version: &'static str,
+        state: State,
+        exit_code: Option<i32>,
+        shutting_down: bool,
+        processes: Vec<Process>,
+        calls: Vec<Call>,
+        zombies: Vec<Zombie>,
+        counters: Counters,
+    }
+}
+
+impl Status {
+    /// Of a shim of which only its name and state are known.
+    pub(crate) fn new(id: String, state: State) -> Self {
+        Self {
+            id,
+            shim_pid: process::id(),
+            version: env!("CARGO_PKG_VERSION"),
+            state,
+            exit_code: None,
+            shutting_down: false,
+            processes: Vec::new(),
+            calls: Vec::new(),
+            zombies: Vec::new(),
+            counters: Counters { output_bytes: 0, orphans_swept: 0, runtimes_killed: 0 },
+        }
+    }
+}
+
+words! {
+    /// How far the container is.
+    State { Waiting = "waiting", Starting = "starting", Running = "running", Ended = "ended" }
+}
+
+object! {
+    /// A process that was started.
+    Process { target: String, pid: i32, started: String }
+}
+
+object! {
+    /// A runtime's run.
+    Call { target: String, runtime_pid: Option<i32>, process_pid: Option<i32>, started: String }
+}
+
+object! {
+    /// An orphan that is left alone for now.
+    Zombie { pid: i32, first_seen: String }
+}
+
+object! {
+    /// Since the start of the shim.
+    Counters { output_bytes: u64, orphans_swept: u64, runtimes_killed: u64 }
+}
+
+object! {
+    /// `ExecSync`.
+    Executed { exit_code: i32, timed_out: bool, stdout: Base64, stderr: Base64, truncated: bool }
+}
+
+object! {
+    /// An exec's first answer.
+    ExecStarted { started: StartedExec }
+}
+
+object! {
+    /// Where it is.
+    StartedExec { exec_id: String, pid: i32, socket: String }
+}
+
+object! {
+    /// An exec's last answer.
+    ExecExited { exited: ExitedExec }
+}
+
+object! {
+    /// How it ended.
+    ExitedExec { exec_id: String, exit_code: i32, timed_out: bool }
+}
+
+object! {
+    /// `Events`.
+    Told { event: Event }
+}
+
+object! {
+    /// Something that happened.
+    Event {
+        time: String,
+        kind: EventKind,
+        target: Option<String>,
+        pid: Option<i32>,
+        exit_code: Option<i32>,
+        count: Option<u64>,
+    }
+}
+
+words! {
+    /// What happened.
+    EventKind {
+        Subscribed = "subscribed",
+        Started = "started",
+        Exited = "exited",
+        TimedOut = "timed_out",
+        OrphanSwept = "orphan_swept",
+        ShuttingDown = "shutting_down",
+        Missed = "missed",
+    }
+}
+
+impl Event {
+    /// It happened just now.
+    pub(crate) fn now(kind: EventKind) -> Self {
+        let time = rfc3339(SystemTime::now());
+        Self { time, kind, target: None, pid: None, exit_code: None, count: None }
+    }
+}
+
+/// An answer as it is sent; `continues` where another one follows.
+pub(super) fn encode(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
+    struct Answer<'a, P>(&'a P, bool);
+
+    impl<P: Serialize> Serialize for Answer<'_, P> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut object = serializer.serialize_map(None)?;
+            object.serialize_entry("parameters", self.0)?;
+            if self.1 {
+                object.serialize_entry("continues", &true)?;
+            }
+            object.end()
+        }
+    }
+
+    // Fails only for maps with keys that are no text and for writers that fail; there is neither.
+    serde_json::to_vec(&Answer(parameters, continues)).unwrap_or_default()
+}
+
+/// A refusal as it is sent.
+pub(super) fn encode_refusal(refusal: &Refusal) -> Vec<u8> {
+    let (error, parameters) = refusal.describe();
+    json!({"error": error, "parameters": parameters}).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::idl::{Interface, Type};
+
+    fn decode(message: &[u8]) -> Value {
+        serde_json::from_slice(message).expect("JSON")
+    }
+
+    #[test]
+    fn answers_are_what_the_interface_file_says() {
+        let interface = Interface::ours();
+        let output = |method: &str, answer: Vec<u8>| {
+            let answer = decode(&answer);
+            let described = &interface.methods.get(method).unwrap_or_else(|| panic!("{method}")).output;
+            interface
+                .check_fields(described, &answer["parameters"])
+                .unwrap_or_else(|error| panic!("{method}: {error}"));
+        };
+        for &state in State::ALL {
+            let mut status = Status::new("id".to_owned(), state);
+            output("Status", encode(&status, false));
+            status.exit_code = Some(-1);
+            status.processes.push(Process { target: "container".to_owned(), pid: 2, started: "now".to_owned() });
+            let target = "exec-1".to_owned();
+            status.calls.push(Call { target, runtime_pid: Some(3), process_pid: None, started: String::new() });
+            status.zombies.push(Zombie { pid: 4, first_seen: "now".to_owned() });
+            output("Status", encode(&status, false));
+        }
+        let (stdout, stderr) = (Base64(b"out".to_vec()), Base64(Vec::new()));
+        output(
+            "ExecSync",
+            encode(&Executed { exit_code: -1, timed_out: true, stdout, stderr, truncated: false }, false),
+        );
+        let exec_id = "exec-1".to_owned();
+        let started = StartedExec { exec_id: exec_id.clone(), pid: 5, socket: "/attach".to_owned() };
+        output("Exec", encode(&ExecStarted { started }, true));
+        let exited = ExitedExec { exec_id, exit_code: 0, timed_out: false };
+        output("Exec", encode(&ExecExited { exited }, false));
+        for &kind in EventKind::ALL {
+            output("Events", encode(&Told { event: Event::now(kind) }, true));
+        }
+        for method in ["Signal", "Resize", "CloseStdin", "ReopenLogs", "Shutdown"] {
+            output(method, encode(&Done {}, false));
+        }
+        assert_eq!(interface.types["State"], Type::Enum(State::ALL.iter().map(word).collect()));
+        assert_eq!(interface.types["EventKind"], Type::Enum(EventKind::ALL.iter().map(word).collect()));
+    }
+
+    fn word(value: &impl Serialize) -> String {
+        serde_json::to_value(value).unwrap().as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn k4_errors_are_those_of_the_interface_file() {
+        let interface = Interface::ours();
+        let text = || "text".to_owned();
+        let refusals = [
+            Refusal::NotFound { target: text() },
+            Refusal::Busy { reason: text() },
+            Refusal::ShuttingDown,
+            Refusal::LaunchFailed { reason: text() },
+            Refusal::Runtime { exit_code: 1, stderr: text() },
+            Refusal::StartUncertain { reason: text() },
+            Refusal::Unproven { left: vec![7] },
+        ];
+        assert_eq!(refusals.len(), interface.errors.len());
+        for refusal in refusals {
+            let message = decode(&encode_refusal(&refusal));
+            let name = message["error"].as_str().and_then(|name| name.strip_prefix("org.dunnage.shim."));
+            let described = &interface.errors[name.expect("an error of ours")];
+            interface.check_fields(described, &message["parameters"]).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let message = decode(&encode_refusal(&Refusal::invalid("x")));
+        let expected = json!({"error": "org.varlink.service.InvalidParameter", "parameters": {"parameter": "x"}});
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn only_an_answer_that_another_follows_says_so() {
+        assert_eq!(encode(&Done {}, false), b"{\"parameters\":{}}");
+        assert_eq!(encode(&Done {}, true), b"{\"parameters\":{},\"continues\":true}");
+    }
+}

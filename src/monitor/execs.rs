@@ -1,0 +1,226 @@
+//! Execs of the control socket's clients, from the call of the runtime to the answer.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use dunnage_runtime::driver::{RuntimeCall, StartError};
+use dunnage_runtime::event_loop::Event;
+use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Job, Timeout};
+use dunnage_runtime::sys::{self, Program, Ties};
+use log::{info, warn};
+use nix::unistd::Pid;
+
+use super::{Monitor, Phase, failure_text};
+use crate::cli::Stdio;
+use crate::control::reply::{
+    Event as ShimEvent, EventKind, ExecExited, ExecStarted, Executed, ExitedExec, StartedExec,
+};
+use crate::control::{Base64, ConnectionId, Refusal};
+use crate::exec::{Caller, Capture, Exec, Order, State, borrowed};
+use crate::source::{ExecId, RelaySource};
+use crate::start::{Console, exec_args};
+
+impl Monitor {
+    /// Has the runtime start a process in the container.
+    pub(super) fn start_exec(
+        &mut self,
+        order: &Order<'_>,
+        timeout: Option<Duration>,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        match self.phase {
+            Phase::Running(_) if !self.driver.is_shutting_down() => {}
+            Phase::Running(_) | Phase::Ending(_) => return Err(Refusal::ShuttingDown),
+            _ => return Err(Refusal::Busy { reason: "the container is not there yet".to_owned() }),
+        }
+        let (Some(service), Some(socket)) = (&mut self.service, &self.config.control_socket) else { return Ok(()) };
+        let id = service.execs.admit(order.max_output).map_err(|reason| Refusal::Busy { reason })?;
+        let stall_timeout = self.config.attach.stall_timeout;
+        let launch_failed = |reason: String| Refusal::LaunchFailed { reason };
+        let (mut exec, stdio) = Exec::prepare(&self.event_loop, id, order, socket, stall_timeout)
+            .map_err(|error| launch_failed(error.to_string()))?;
+        let console_path = exec.console.as_ref().map(Console::path);
+        let runtime = &self.config.runtime;
+        let program = Program {
+            path: runtime.path.as_os_str(),
+            args: exec_args(&self.config, &exec.process_path(), &exec.pid_file(), console_path.as_deref()),
+            stdio: borrowed(&stdio),
+            ties: Ties::OwnGroupDiesWithParent,
+            mask: self.signals.original_mask(),
+            oom_score_adj: self.oom_score.original,
+            listen_pid: false,
+        };
+        let spec = CallSpec {
+            job: Job::Exec,
+            terminal: order.stdio == Stdio::Terminal,
+            main: false,
+            timeout: timeout.map(Timeout::SinceRequest),
+        };
+        let call = RuntimeCall { program, pid_file: exec.pid_file(), spec };
+        let started = self.driver.start_call(&self.event_loop, now, call);
+        let result = match started {
+            Ok(call) => {
+                exec.state = State::Starting { call, cancelled: false };
+                Ok(())
+            }
+            Err(StartError::ShuttingDown) => Err(Refusal::ShuttingDown),
+            Err(StartError::Spawn(error)) => {
+                Err(launch_failed(format!("cannot start the runtime {}: {error}", runtime.path.display())))
+            }
+        };
+        service.execs.add(exec);
+        if result.is_err() {
+            service.execs.remove(&self.event_loop, id);
+        }
+        result
+    }
+
+    /// Something that the exec's relay watches has an event.
+    pub(super) fn handle_exec_relay(&mut self, id: ExecId, event: Event<RelaySource>, now: Instant) {
+        let Some(exec) = self.service.as_mut().and_then(|service| service.execs.get_mut(id)) else { return };
+        exec.relay.handle(&self.event_loop, &mut exec.capture, event, now);
+        let State::Starting { call, .. } = exec.state else { return };
+        if exec.relay.is_held_up() {
+            // Of what the runtime says, no amount may keep it from its work (R13).
+            exec.relay.await_nobody(&self.event_loop, now);
+        }
+        if exec.relay.output_closed() {
+            self.driver.handle_output_closed(&self.event_loop, now, call);
+        }
+    }
+
+    pub(super) fn accept_exec_console(&mut self, id: ExecId, now: Instant) {
+        let Some(exec) = self.service.as_mut().and_then(|service| service.execs.get_mut(id)) else { return };
+        let Some(console) = &mut exec.console else { return };
+        if let Err(error) = console.accept(&self.event_loop) {
+            warn!("cannot accept the runtime's connection to the console socket of {id}: {error}");
+            if let State::Starting { call, .. } = exec.state {
+                self.driver.handle_terminal_failed(&self.event_loop, now, call);
+            }
+        }
+    }
+
+    pub(super) fn receive_exec_terminal(&mut self, id: ExecId, now: Instant) {
+        let Some(exec) = self.service.as_mut().and_then(|service| service.execs.get_mut(id)) else { return };
+        let Some(connected) = exec.receive_terminal(&self.event_loop) else { return };
+        let State::Starting { call, .. } = exec.state else { return };
+        if connected {
+            self.driver.handle_terminal_connected(&self.event_loop, now, call);
+        } else {
+            self.driver.handle_terminal_failed(&self.event_loop, now, call);
+        }
+    }
+
+    /// A call that is not the container's has come to its process.
+    pub(super) fn exec_started(&mut self, call: CallId, child: ChildId, pid: Pid, now: Instant) {
+        let exec = self.service.as_mut().and_then(|service| service.execs.by_call(call));
+        let Some(exec) = exec else {
+            // Whoever wanted it is not served any more.
+            return self.driver.cancel_child(&self.event_loop, now, child);
+        };
+        let cancelled = matches!(exec.state, State::Starting { cancelled: true, .. });
+        exec.state = State::Running { child, pid, started: SystemTime::now() };
+        exec.close_console(&self.event_loop);
+        exec.relay.take_stderr_tail();
+        let (id, caller, socket) = (exec.id, exec.caller, exec.socket());
+        info!("{id} is process {pid}");
+        if cancelled {
+            self.driver.cancel_child(&self.event_loop, now, child);
+        }
+        if let (Some(service), Caller::Stream { connection }) = (&mut self.service, caller) {
+            let socket = socket.to_string_lossy().into_owned();
+            let started = StartedExec { exec_id: id.to_string(), pid: pid.as_raw(), socket };
+            service.control.go_on(connection, &ExecStarted { started }, now);
+        }
+        let event = ShimEvent::now(EventKind::Started);
+        self.tell(ShimEvent { target: Some(id.to_string()), pid: Some(pid.as_raw()), ..event }, now);
+    }
+
+    /// A call that is not the container's has failed.
+    pub(super) fn exec_failed(&mut self, call: CallId, failure: &Failure, now: Instant) {
+        let Some(service) = &mut self.service else { return };
+        let Some(exec) = service.execs.by_call(call) else { return };
+        exec.relay.drain(&self.event_loop, &mut exec.capture, now);
+        let (id, caller, stderr) = (exec.id, exec.caller, exec.relay.take_stderr_tail());
+        info!("{id} was not started: {failure}");
+        service.execs.remove(&self.event_loop, id);
+        if let Some(connection) = caller.connection() {
+            service.control.refuse(connection, &refusal(failure, stderr), now);
+        }
+    }
+
+    /// The process of an exec has ended.
+    pub(super) fn exec_ended(&mut self, child: ChildId, exit_code: i32, timed_out: bool, now: Instant) {
+        let Some(service) = &mut self.service else { return };
+        let Some(exec) = service.execs.by_child(child) else { return };
+        let State::Running { pid, .. } = exec.state else { return };
+        exec.end(&self.event_loop, now);
+        let (name, caller) = (exec.id.to_string(), exec.caller);
+        exec.caller = Caller::Gone;
+        match caller {
+            Caller::Sync { connection, .. } => {
+                let (id, output) = (exec.id, exec.capture.take());
+                // With the answer all of it is gone.
+                service.execs.remove(&self.event_loop, id);
+                let executed = Executed {
+                    exit_code,
+                    timed_out,
+                    stdout: Base64(output.stdout),
+                    stderr: Base64(output.stderr),
+                    truncated: output.truncated,
+                };
+                service.control.answer(connection, &executed, now);
+            }
+            Caller::Stream { connection } => {
+                let exited = ExitedExec { exec_id: name.clone(), exit_code, timed_out };
+                service.control.answer(connection, &ExecExited { exited }, now);
+            }
+            Caller::Gone => {}
+        }
+        let kind = if timed_out { EventKind::TimedOut } else { EventKind::Exited };
+        let (target, pid, exit_code) = (Some(name), Some(pid.as_raw()), Some(exit_code));
+        service.control.tell(ShimEvent { target, pid, exit_code, ..ShimEvent::now(kind) }, now);
+    }
+
+    /// A client is gone: what only it waits for ends, if it asked so, and nothing else (K3).
+    pub(super) fn forget_caller(&mut self, client: ConnectionId, now: Instant) {
+        let Some(service) = &mut self.service else { return };
+        let execs = service.execs.iter_mut();
+        for exec in execs.filter(|exec| exec.caller.connection() == Some(client)) {
+            let cancels = matches!(exec.caller, Caller::Sync { cancel_on_disconnect: true, .. });
+            exec.caller = Caller::Gone;
+            exec.capture = Capture::new(0);
+            exec.relay.await_nobody(&self.event_loop, now);
+            match &mut exec.state {
+                State::Running { child, .. } if cancels => {
+                    self.driver.cancel_child(&self.event_loop, now, *child);
+                }
+                State::Starting { cancelled, .. } => *cancelled = cancels,
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets go of execs that are done with.
+    pub(super) fn settle_execs(&mut self, now: Instant) {
+        if let Some(service) = &mut self.service
+            && service.execs.settle(&self.event_loop, now)
+        {
+            sys::trim_heap();
+        }
+    }
+}
+
+/// Why there is no process, as the caller is told (K4).
+fn refusal(failure: &Failure, stderr: Vec<u8>) -> Refusal {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    match failure {
+        Failure::Runtime(status) => Refusal::Runtime { exit_code: status.code(), stderr: text(stderr) },
+        Failure::ShuttingDown => Refusal::ShuttingDown,
+        Failure::TimedOut(_) | Failure::NoTerminal => {
+            Refusal::LaunchFailed { reason: text(failure_text(failure, stderr)) }
+        }
+        Failure::NoPid | Failure::InvalidPid(_) | Failure::NotOurs(_) | Failure::Swept(_) => {
+            Refusal::StartUncertain { reason: text(failure_text(failure, stderr)) }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What clients of the control socket ask for, and what they are told.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use dunnage_runtime::event_loop::EventLoop;
+use log::info;
+use nix::unistd::Pid;
+
+use super::{Monitor, Phase};
+use crate::cli::Stdio;
+use crate::control::reply::{
+    Call, Counters, Description, Done, Event, EventKind, Info, Process, State, Status, Zombie,
+};
+use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request};
+use crate::error::{Context, Result};
+use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
+use crate::log::rfc3339;
+use crate::relay::Relay;
+use crate::source::Source;
+
+/// What the container is called as a target.
+const CONTAINER: &str = "container";
+
+/// All that there is for the control socket.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) control: Control,
+    pub(super) execs: Execs,
+    container: Container,
+    /// Who waits for the shutdown to be over.
+    shutdown_callers: Vec<ConnectionId>,
+    told: Told,
+}
+
+/// What is remembered of the container.
+#[derive(Clone, Copy, Debug, Default)]
+struct Container {
+    process: Option<(Pid, SystemTime)>,
+    exit_code: Option<i32>,
+}
+
+/// What subscribers heard of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    orphans_swept: u64,
+    shutting_down: bool,
+}
+
+impl Service {
+    /// Makes the socket.
+    pub(super) fn open(event_loop: &EventLoop<Source>, path: &Path) -> Result<Box<Self>> {
+        let control = Control::open(event_loop, path, Instant::now()).context(|| "cannot be controlled")?;
+        Ok(Box::new(Self {
+            control,
+            execs: Execs::default(),
+            container: Container::default(),
+            shutdown_callers: Vec::new(),
+            told: Told::default(),
+        }))
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        [self.control.next_timeout(), self.execs.next_timeout()].into_iter().flatten().min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
+        if self.control.next_timeout().is_some_and(|at| at <= now) {
+            self.control.handle_timeout(event_loop, now);
+        }
+        for exec in self.execs.iter_mut().filter(|exec| exec.relay.next_timeout().is_some_and(|at| at <= now)) {
+            exec.relay.handle_timeout(event_loop, now);
+        }
+    }
+}
+
+impl Monitor {
+    /// Does what clients ask for, as much as one turn takes.
+    pub(super) fn handle_calls(&mut self, now: Instant) {
+        loop {
+            let Some(service) = &mut self.service else { return };
+            match service.control.next(&self.event_loop, now) {
+                None => return,
+                Some(Incoming::Message(from, message)) => self.handle_message(from, &message, now),
+                Some(Incoming::Gone(client)) => self.forget_client(client, now),
+            }
+        }
+    }
+
+    fn handle_message(&mut self, from: ConnectionId, message: &[u8], now: Instant) {
+        let call = control::parse(message);
+        let Some(service) = &mut self.service else { return };
+        let Some(call) = call else { return service.control.close_connection(from) };
+        if call.oneway {
+            service.control.expect_no_answer(from);
+        }
+        let done = call.request.and_then(|request| self.carry_out(from, request, now));
+        if let (Err(refusal), Some(service)) = (done, &mut self.service) {
+            service.control.refuse(from, &refusal, now);
+        }
+    }
+
+    /// Answers, or has it answered later.
+    fn carry_out(
+        &mut self,
+        from: ConnectionId,
+        request: Request<'_>,
+        now: Instant,
+    ) -> std::result::Result<(), Refusal> {
+        match request {
+            Request::GetInfo => self.answer(from, &Info::new(), now),
+            Request::GetInterfaceDescription(interface) => {
+                let description = control::description_of(interface)?;
+                self.answer(from, &Description { description }, now);
+            }
+            Request::Status => {
+                let status = self.status(now);
+                self.answer(from, &status, now);
+            }
+            Request::ExecSync(asked) => {
+                let caller = Caller::Sync { connection: from, cancel_on_disconnect: asked.cancel_on_disconnect };
+                let order = Order { process: asked.process, stdio: Stdio::Pipes, max_output: asked.max_output, caller };
+                self.start_exec(&order, asked.timeout, now)?;
+            }
+            Request::Exec(asked) => {
+                let stdio = match (asked.terminal, asked.stdin) {
+                    (true, _) => Stdio::Terminal,
+                    (false, true) => Stdio::PipesWithStdin,
+                    (false, false) => Stdio::Pipes,
+                };
+                let caller = Caller::Stream { connection: from };
+                let order = Order { process: asked.process, stdio, max_output: 0, caller };
+                self.start_exec(&order, asked.timeout, now)?;
+            }
+            Request::Signal { target, signal } => {
+                let child = match (target.as_str(), &self.phase) {
+                    (CONTAINER, Phase::Running(child)) => Some(*child),
+                    (name, _) => self.exec_named(name).and_then(|exec| exec.child()),
+                };
+                let child = child.ok_or(Refusal::NotFound { target })?;
+                self.driver.signal_child(&self.event_loop, now, child, signal);
+                self.answer(from, &Done {}, now);
+            }
+            Request::Resize { target, height, width } => {
+                let relay = self.relay_of(target)?;
+                if relay.stdio() != Stdio::Terminal {
+                    return Err(Refusal::invalid("target"));
+                }
+                relay.resize(height, width);
+                self.answer(from, &Done {}, now);
+            }
+            Request::CloseStdin { target } => {
+                self.close_stdin(target)?;
+                self.answer(from, &Done {}, now);
+            }
+            Request::ReopenLogs => {
+                self.log.reopen();
+                self.answer(from, &Done {}, now);
+            }
+            Request::Events => {
+                if let Some(service) = &mut self.service {
+                    service.control.subscribe(from, now);
+                }
+            }
+            Request::Shutdown { timeout } => self.begin_shutdown(from, timeout, now)?,
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, to: ConnectionId, parameters: &impl serde::Serialize, now: Instant) {
+        if let Some(service) = &mut self.service {
+            service.control.answer(to, parameters, now);
+        }
+    }
+
+    fn exec_named(&mut self, name: &str) -> Option<&mut Exec> {
+        self.service.as_mut()?.execs.by_name(name)
+    }
+
+    /// The relay of a target that has not ended.
+    fn relay_of(&mut self, target: String) -> std::result::Result<&mut Relay, Refusal> {
+        if target == CONTAINER {
+            return if matches!(self.phase, Phase::Ending(_)) {
+                Err(Refusal::NotFound { target })
+            } else {
+                Ok(&mut self.relay)
+            };
+        }
+        match self.exec_named(&target).filter(|exec| !matches!(exec.state, ExecState::Flushing { .. })) {
+            Some(exec) => Ok(&mut exec.relay),
+            None => Err(Refusal::NotFound { target }),
+        }
+    }
+
+    fn close_stdin(&mut self, target: String) -> std::result::Result<(), Refusal> {
+        // Found once more below: the loop is needed beside the relay.
+        self.relay_of(target.clone())?;
+        let relay = match &mut self.service {
+            Some(service) if target != CONTAINER => {
+                service.execs.by_name(&target).map(|exec| &mut exec.relay).ok_or(Refusal::NotFound { target })?
+            }
+            _ => &mut self.relay,
+        };
+        if relay.close_stdin(&self.event_loop) { Ok(()) } else { Err(Refusal::invalid("target")) }
+    }
+
+    fn begin_shutdown(
+        &mut self,
+        from: ConnectionId,
+        timeout: Duration,
+        now: Instant,
+    ) -> std::result::Result<(), Refusal> {
+        let begun = self.driver.handle_shutdown(&self.event_loop, now, timeout);
+        begun.map_err(|_| Refusal::invalid("timeout_ms"))?;
+        info!("a client asks for a shutdown within {} s", timeout.as_secs_f64());
+        if let Some(service) = &mut self.service {
+            service.shutdown_callers.push(from);
+        }
+        self.hasten_end(now);
+        Ok(())
+    }
+
+    /// The shutdown is over, but for the processes that are `left`.
+    pub(super) fn answer_shutdowns(&mut self, left: &[Pid], now: Instant) {
+        let Some(service) = &mut self.service else { return };
+        for caller in std::mem::take(&mut service.shutdown_callers) {
+            if left.is_empty() {
+                service.control.answer(caller, &Done {}, now);
+            } else {
+                let left = left.iter().map(|pid| pid.as_raw()).collect();
+                service.control.refuse(caller, &Refusal::Unproven { left }, now);
+            }
+        }
+    }
+
+    /// A client is gone (K3).
+    fn forget_client(&mut self, client: ConnectionId, now: Instant) {
+        if let Some(service) = &mut self.service {
+            service.shutdown_callers.retain(|&caller| caller != client);
+        }
+        self.forget_caller(client, now);
+    }
+
+    fn status(&self, now: Instant) -> Status {
+        let state = match self.phase {
+            Phase::Waiting(..) => State::Waiting,
+            Phase::Starting(_) => State::Starting,
+            Phase::Running(_) => State::Running,
+            Phase::Ending(_) => State::Ended,
+        };
+        let mut status = Status::new(self.config.id.to_string_lossy().into_owned(), state);
+        let Some(service) = &self.service else { return status };
+        let snapshot = self.driver.snapshot();
+        let process =
+            |target: String, pid: Pid, started| Process { target, pid: pid.as_raw(), started: rfc3339(started) };
+        status.exit_code = service.container.exit_code;
+        status.shutting_down = self.driver.is_shutting_down();
+        if let (Phase::Running(_), Some((pid, started))) = (&self.phase, service.container.process) {
+            status.processes.push(process(CONTAINER.to_owned(), pid, started));
+        }
+        for exec in service.execs.iter() {
+            if let ExecState::Running { pid, started, .. } = exec.state {
+                status.processes.push(process(exec.id.to_string(), pid, started));
+            }
+        }
+        let clock = SystemTime::now();
+        let time = |then| rfc3339(clock - now.saturating_duration_since(then));
+        for call in &snapshot.calls {
+            let exec = service.execs.iter().find(|exec| exec.call() == Some(call.id));
+            status.calls.push(Call {
+                target: exec.map_or_else(|| CONTAINER.to_owned(), |exec| exec.id.to_string()),
+                runtime_pid: call.runtime.map(Pid::as_raw),
+                process_pid: call.process.map(Pid::as_raw),
+                started: time(call.started),
+            });
+        }
+        let zombies = snapshot.zombies.iter().take(control::MAX_ZOMBIES);
+        status.zombies =
+            zombies.map(|zombie| Zombie { pid: zombie.pid.as_raw(), first_seen: time(zombie.first_seen) }).collect();
+        status.counters = Counters {
+            output_bytes: self.relay.bytes_read(),
+            orphans_swept: self.driver.orphans_swept(),
+            runtimes_killed: self.driver.runtimes_killed(),
+        };
+        status
+    }
+
+    /// Tells subscribers.
+    pub(super) fn tell(&mut self, event: Event, now: Instant) {
+        if let Some(service) = &mut self.service {
+            service.control.tell(event, now);
+        }
+    }
+
+    /// The container has started.
+    pub(super) fn tell_started(&mut self, pid: Pid, now: Instant) {
+        if let Some(service) = &mut self.service {
+            service.container.process = Some((pid, SystemTime::now()));
+            let event = Event::now(EventKind::Started);
+            service.control.tell(Event { target: Some(CONTAINER.into()), pid: Some(pid.as_raw()), ..event }, now);
+        }
+    }
+
+    /// The container has ended.
+    pub(super) fn tell_ended(&mut self, kind: EventKind, exit_code: i32, now: Instant) {
+        if let Some(service) = &mut self.service {
+            service.container.exit_code = Some(exit_code);
+            let pid = service.container.process.map(|(pid, _)| pid.as_raw());
+            let event = Event { target: Some(CONTAINER.into()), pid, exit_code: Some(exit_code), ..Event::now(kind) };
+            service.control.tell(event, now);
+        }
+    }
+
+    /// Tells subscribers of what is known by being looked for.
+    pub(super) fn tell_news(&mut self, now: Instant) {
+        let Some(service) = &mut self.service else { return };
+        let swept = self.driver.orphans_swept();
+        if swept > service.told.orphans_swept {
+            let count = Some(swept - service.told.orphans_swept);
+            service.told.orphans_swept = swept;
+            service.control.tell(Event { count, ..Event::now(EventKind::OrphanSwept) }, now);
+        }
+        if self.driver.is_shutting_down() && !service.told.shutting_down {
+            service.told.shutting_down = true;
+            service.control.tell(Event::now(EventKind::ShuttingDown), now);
+        }
+    }
+
+    /// Whether clients have all that they are to get before the end.
+    pub(super) fn service_flushed(&self) -> bool {
+        self.service.as_ref().is_none_or(|service| {
+            service.execs.is_empty() && service.shutdown_callers.is_empty() && service.control.flushed()
+        })
+    }
+
+    /// Whether execs keep a shutdown from being over.
+    pub(super) fn awaits_execs(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| !service.shutdown_callers.is_empty() || !service.execs.is_empty())
+            && self.driver.is_shutting_down()
+            && !self.driver.shutdown_is_over()
+    }
+
+    /// Gives up the socket, its clients and what still runs for them.
+    pub(super) fn close_service(&mut self, now: Instant) {
+        let Some(mut service) = self.service.take() else { return };
+        for child in service.execs.iter().filter_map(Exec::child) {
+            // The container is over, and nobody will reap it here for long.
+            self.driver.cancel_child(&self.event_loop, now, child);
+        }
+        service.execs.close(&self.event_loop);
+        service.control.close(&self.event_loop);
+    }
+}
