@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
-use dunnage_testing::wait::{self, Deadline};
+use dunnage_testing::wait::{self, Arrivals, Deadline};
 use dunnage_testing::{Sandbox, Script, Status, Step};
 
 use crate::{SOON, dunnage};
@@ -118,17 +118,19 @@ fn the_caller_may_remove_everything_once_the_exit_file_is_there() {
 
 #[test]
 fn an_exit_file_appears_whole_and_after_the_persistent_one() {
-    for _ in 0..20 {
-        let sandbox = Sandbox::with(&Script::new([Step::Exit(123)]));
-        let mut monitor = dunnage(&sandbox).start();
-        monitor.pid();
-        assert_eq!(monitor.exit_code(), "123");
-        assert_eq!(fs::read_to_string(sandbox.persist().join("exit")).expect("it came first"), "123");
-        monitor.end();
-        // No temporary file is left.
-        assert_eq!(fs::read_dir(sandbox.exits()).expect("the directory").count(), 1);
-        assert_eq!(fs::read_dir(sandbox.persist()).expect("the directory").count(), 1);
-    }
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(123)]));
+    let arrivals = Arrivals::watch(&[&sandbox.exits(), &sandbox.persist()]);
+    let mut monitor = dunnage(&sandbox).start();
+    monitor.pid();
+    assert_eq!(monitor.exit_code(), "123");
+    monitor.end();
+    let arrived = arrivals.so_far().into_iter().filter(|(name, _)| name == "exit" || name == sandbox.id());
+    let by_rename = true;
+    let expected = ["exit", sandbox.id()].map(|name| (name.to_owned(), by_rename));
+    assert_eq!(arrived.collect::<Vec<_>>(), expected);
+    // No temporary file is left.
+    assert_eq!(fs::read_dir(sandbox.exits()).expect("the directory").count(), 1);
+    assert_eq!(fs::read_dir(sandbox.persist()).expect("the directory").count(), 1);
 }
 
 #[test]

@@ -106,6 +106,34 @@ pub fn file_exists(path: &Path, deadline: Deadline) -> Vec<u8> {
     file(path, deadline, &format!("the file {name}"), |content| content.map(<[u8]>::to_vec))
 }
 
+/// What appears in directories, in the order in which it does.
+#[derive(Debug)]
+pub struct Arrivals(Inotify);
+
+impl Arrivals {
+    /// Begins to watch.
+    pub fn watch(dirs: &[&Path]) -> Self {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).expect("inotify");
+        for dir in dirs {
+            let events = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+            inotify.add_watch(*dir, events).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        }
+        Self(inotify)
+    }
+
+    /// What has appeared: each name, and whether it came by a rename, and so whole.
+    pub fn so_far(&self) -> Vec<(String, bool)> {
+        let mut arrived = Vec::new();
+        while let Ok(events) = self.0.read_events() {
+            arrived.extend(events.into_iter().filter_map(|event| {
+                let name = event.name?.to_string_lossy().into_owned();
+                Some((name, event.mask.contains(AddWatchFlags::IN_MOVED_TO)))
+            }));
+        }
+        arrived
+    }
+}
+
 /// Waits for what the kernel has no event for, such as a change in /proc, by looking again and again.
 pub fn eventually(deadline: Deadline, what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
