@@ -18,14 +18,14 @@ mod whole_file;
 
 use std::env;
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
-use dunnage_runtime::sys::InheritedFds;
+use dunnage_runtime::sys::{InheritedFds, Signals};
 use nix::sys::stat::{Mode, umask};
 
 use cli::{Command, Config};
 use error::{Context, Error, Result};
-use monitor::{FAILED, Handed};
+use monitor::{FAILED, Handed, SIGNALS};
 use start::{CallerPipes, OomScore, Side};
 
 fn main() -> ExitCode {
@@ -61,12 +61,15 @@ fn print(text: &str) -> ExitCode {
 fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     // The runtime inherits it, and the modes of all files that are made here count on it.
     umask(Mode::from_bits_truncate(0o022));
-    let mut pipes = CallerPipes::take(&mut inherited)?;
+    let pipes = CallerPipes::take(&mut inherited, &config)?;
     let log = log::Log::open(&config.log).map_err(|error| Error::new(error.to_string()))?;
-    pipes.wait_for_start()?;
+    pipes.start.wait()?;
+    // From here on there is somebody to pass them on to.
+    let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
     let oom_score = OomScore::protect();
+    let short_side = process::id();
     match start::detach(&config.detach)? {
         Side::Short => Ok(0),
-        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score })),
+        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, signals, short_side })),
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Source {
     Process(Watched),
     /// Something that the relay moves bytes for.
     Relay(RelaySource),
+    /// The caller says that an exec with clients may start.
+    StartPipe,
     /// The socket on which the runtime hands over the terminal.
     ConsoleListener,
     /// The runtime's connection on that socket.
@@ -58,6 +60,7 @@ impl event_loop::Source for Source {
             Self::ConsoleConnection => (8, 0),
             Self::Ctl => (9, 0),
             Self::Winsz => (10, 0),
+            Self::StartPipe => (11, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -78,6 +81,7 @@ impl event_loop::Source for Source {
             8 => Self::ConsoleConnection,
             9 => Self::Ctl,
             10 => Self::Winsz,
+            11 => Self::StartPipe,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

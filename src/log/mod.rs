@@ -18,6 +18,7 @@ use k8s_file::K8sFile;
 
 /// The container's log. Nothing here fails its caller once it is open: what could not be written is counted and
 /// told in the log itself as soon as there is room again.
+#[derive(Default)]
 pub(crate) struct Log {
     drivers: Vec<Driver>,
 }
@@ -58,13 +59,20 @@ impl Log {
         }
     }
 
-    /// Makes the log durable.
-    pub(crate) fn sync(&mut self) {
-        for driver in &mut self.drivers {
+    /// Ends the log: with a whole record, and saying what is missing. Then makes it `durable`, if it is to be.
+    pub(crate) fn close(self, durable: bool) {
+        for driver in self.drivers {
             match driver {
-                Driver::K8sFile(file) => file.sync(),
+                Driver::K8sFile(mut file) => file.finish(durable),
             }
         }
+    }
+
+    /// Whether, since the last time this was asked, there came to be memory to [`release`](Log::release).
+    pub(crate) fn has_grown(&mut self) -> bool {
+        self.drivers.iter_mut().fold(false, |grown, driver| match driver {
+            Driver::K8sFile(file) => file.has_grown() | grown,
+        })
     }
 
     /// Gives memory back; called when there is nothing to log for now.
@@ -120,9 +128,9 @@ mod tests {
                 log.write(Stream::Stdout, b"a line\n");
                 log.reopen();
                 log.write(Stream::Stderr, b"a line\n");
-                log.sync();
                 log.release();
                 assert_eq!(log.deadline(), None);
+                log.close(true);
             }
             assert_eq!(Records::of(dir.path("log")).plain(), [("stderr", 'F', "a line")]);
         }

@@ -17,6 +17,7 @@ mod tail;
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -61,11 +62,18 @@ const IDLE: Duration = Duration::from_secs(1);
 pub(crate) trait Sink {
     /// Logs output that was read in one piece. Neither fails nor blocks.
     fn write(&mut self, stream: Stream, output: &[u8]);
+
+    /// Whether, since the last time this was asked, memory was used that is to be given back when nothing comes.
+    fn has_grown(&mut self) -> bool;
 }
 
 impl Sink for Log {
     fn write(&mut self, stream: Stream, output: &[u8]) {
         self.write(stream, output);
+    }
+
+    fn has_grown(&mut self) -> bool {
+        self.has_grown()
     }
 }
 
@@ -85,6 +93,8 @@ pub(crate) struct Relay {
     input: Input,
     /// Clients that may have input, in the order in which they get to send a packet.
     waiting: VecDeque<u32>,
+    /// A client that is gone ended the input, while some was pending.
+    input_ended: bool,
     listener: Option<Listener>,
     clients: Clients,
     stall_timeout: Option<Duration>,
@@ -131,7 +141,7 @@ impl Relay {
         leave_stdin_open: bool,
         stall_timeout: Option<Duration>,
     ) -> io::Result<(Self, ChildStdio)> {
-        let (destination, stdin) = match stdio {
+        let (destination, input) = match stdio {
             Stdio::PipesWithStdin => {
                 let (theirs, ours) = stream_pipe()?;
                 set_nonblocking(&ours)?;
@@ -142,16 +152,17 @@ impl Relay {
             Stdio::Terminal => (Destination::Terminal(None), null(OpenOptions::new().read(true))?),
         };
         let mut outputs = Outputs::default();
-        let stdout = match stdio {
+        let output = match stdio {
             Stdio::Terminal => null(OpenOptions::new().write(true))?,
             Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, Stream::Stdout, &mut outputs)?,
         };
-        let stderr = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
+        let errors = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
         let relay = Self {
             outputs,
             buffer: Buffer::new(READ_SIZE)?,
             input: Input::new(destination)?,
             waiting: VecDeque::new(),
+            input_ended: false,
             listener: None,
             clients: Clients::default(),
             stall_timeout,
@@ -160,7 +171,7 @@ impl Relay {
             stdio,
             stderr_tail: Some(Tail::default()),
         };
-        Ok((relay, ChildStdio { stdin, stdout, stderr }))
+        Ok((relay, ChildStdio { stdin: input, stdout: output, stderr: errors }))
     }
 
     /// Accepts attach clients on `socket`, a nonblocking one.
@@ -183,8 +194,8 @@ impl Relay {
         if let Some((height, width)) = self.size.take() {
             self.resize(height, width);
         }
+        // Its first event has kept input written.
         self.input.connect(master);
-        self.pass_input(event_loop);
         Ok(())
     }
 
@@ -225,7 +236,7 @@ impl Relay {
                     self.clients.flush(event_loop, id, now);
                 }
                 if event.readable {
-                    self.clients.notice_departure(event_loop, id);
+                    self.input_ended |= self.clients.notice_departure(event_loop, id);
                     if self.clients.input_of(id).is_some() && !self.waiting.contains(&id) {
                         self.waiting.push_back(id);
                     }
@@ -234,6 +245,9 @@ impl Relay {
             }
         }
         self.after_turn(event_loop, now);
+        if log.has_grown() {
+            self.idle = Some(now + IDLE);
+        }
     }
 
     /// When to call [`Relay::handle_timeout`].
@@ -257,9 +271,7 @@ impl Relay {
         if self.idle.is_some_and(|when| when <= now) {
             self.idle = None;
             self.buffer.release();
-            if !self.input.release() {
-                self.idle = Some(now + IDLE);
-            }
+            self.input.release();
         }
     }
 
@@ -376,6 +388,9 @@ impl Relay {
         if !self.input.flush(event_loop) {
             return;
         }
+        if mem::take(&mut self.input_ended) {
+            self.input.end(event_loop);
+        }
         for _ in 0..INPUT_PER_TURN {
             let Some(id) = self.waiting.pop_front() else { return };
             let Some(client) = self.clients.input_of(id) else { continue };
@@ -401,6 +416,8 @@ impl Relay {
         for _ in 0..MAX_CLIENTS {
             let Some(client) = listener.accept(now) else { return };
             self.clients.add(event_loop, client);
+            // Of those who had to make room.
+            self.waiting.retain(|&id| self.clients.input_of(id).is_some());
         }
         rearm(event_loop, &listener.socket, Source::Relay(RelaySource::Listener), Interest::READABLE);
     }

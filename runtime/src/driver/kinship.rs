@@ -35,7 +35,8 @@ pub(super) fn examine(pid: Pid, pidfd: &Pidfd) -> Kinship {
     if is_descendant(pid) && pidfd.is_unreaped() { Kinship::Descendant } else { Kinship::None }
 }
 
-fn is_descendant(pid: Pid) -> bool {
+/// Whether the parents of `pid` lead to this process.
+pub(super) fn is_descendant(pid: Pid) -> bool {
     let mut pid = pid;
     for _ in 0..MAX_DEPTH {
         match parent_of(pid) {
@@ -48,16 +49,34 @@ fn is_descendant(pid: Pid) -> bool {
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
-    parse_parent(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    Some(Stat::of(pid)?.parent)
 }
 
-/// The fourth field of proc_pid_stat(5). The second is the name in parentheses, which may hold anything.
-fn parse_parent(stat: &[u8]) -> Option<Pid> {
-    let end_of_name = memchr::memrchr(b')', stat)?;
-    let mut fields = stat[end_of_name + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    let _state = fields.next()?;
-    let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    Some(Pid::from_raw(parent))
+/// What proc_pid_stat(5) says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// `R` runs, `T` is stopped, `Z` is a zombie, ...
+    pub(super) state: u8,
+    pub(super) parent: Pid,
+    /// When it was started, in clock ticks since boot: with the PID, which process it is.
+    pub(super) started: u64,
+}
+
+impl Stat {
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The second field is the name in parentheses, which may hold anything.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        let end_of_name = memchr::memrchr(b')', stat)?;
+        let mut fields = stat[end_of_name + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+        let state = *fields.next()?.first()?;
+        let parent = Pid::from_raw(std::str::from_utf8(fields.next()?).ok()?.parse().ok()?);
+        // The 22nd of all.
+        let started = std::str::from_utf8(fields.nth(17)?).ok()?.parse().ok()?;
+        Some(Self { state, parent, started })
+    }
 }
 
 #[cfg(test)]
@@ -77,11 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn parent_behind_a_hostile_name() {
-        assert_eq!(parse_parent(b"7 (a) S 99 (b)) R 42 7 7 0"), Some(Pid::from_raw(42)));
-        assert_eq!(parse_parent(b"7 (sh) S 1 7"), Some(Pid::from_raw(1)));
-        for broken in [&b""[..], b"7 (sh", b"7 (sh)", b"7 (sh) S", b"7 (sh) S x"] {
-            assert_eq!(parse_parent(broken), None);
+    fn stat_behind_a_hostile_name() {
+        let rest = "42 7 7 0 -1 4194560 5 0 0 0 1 2 0 0 20 0 1 0 8899 1 2";
+        let stat = Stat { state: b'R', parent: Pid::from_raw(42), started: 8899 };
+        assert_eq!(Stat::parse(format!("7 (a) S 99 (b)) R {rest}").as_bytes()), Some(stat));
+        for broken in ["", "7 (sh", "7 (sh)", "7 (sh) S", "7 (sh) S x", "7 (sh) S 1 7"] {
+            assert_eq!(Stat::parse(broken.as_bytes()), None);
         }
     }
 

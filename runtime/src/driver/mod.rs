@@ -1,22 +1,27 @@
 //! Carries the reaper's decisions out on real processes, and feeds it what the kernel says of them.
 
 mod kinship;
+mod tree;
 mod zombies;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use log::{debug, warn};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 
 use crate::event_loop::{EventLoop, Interest, Source};
-use crate::reaper::{Action, CallId, CallSpec, ChildId, ExitStatus, Kinship, Outcome, PidFile, Reaper, Timing};
+use crate::reaper::{
+    Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Timing, Walk,
+};
 use crate::sys::{Pidfd, Program, Spawned};
+use tree::Tree;
 
 /// The name of a watched process in the event loop; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +46,39 @@ struct Process {
     pidfd: Pidfd,
 }
 
+/// Whether a process has ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    NotYet,
+    /// It is a zombie, which its own parent is to reap.
+    Unreaped,
+    /// It was reaped, by this process just now or by its own parent before.
+    Gone(ExitStatus),
+}
+
+impl Process {
+    /// Reaps the process if it is this one's child and has ended.
+    fn end(&self) -> End {
+        match self.pidfd.try_reap() {
+            Ok(Some(status)) => End::Gone(status),
+            Ok(None) => End::NotYet,
+            Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => {
+                if !self.pidfd.has_exited() {
+                    End::NotYet
+                } else if self.pidfd.is_unreaped() {
+                    End::Unreaped
+                } else {
+                    End::Gone(self.pidfd.status_of_reaped().unwrap_or(ExitStatus::Unknown))
+                }
+            }
+            Err(error) => {
+                warn!("cannot learn how process {} ended: {error}", self.pid);
+                End::Gone(ExitStatus::Unknown)
+            }
+        }
+    }
+}
+
 /// What the driver keeps of a call.
 #[derive(Debug)]
 struct CallFiles {
@@ -57,6 +95,8 @@ pub struct Driver {
     reaper: Reaper,
     processes: Vec<Process>,
     calls: Vec<CallFiles>,
+    /// Of children that are killed with all that is below them.
+    trees: Vec<(ChildId, Tree)>,
     outcomes: VecDeque<Outcome>,
     next_watched: u32,
     /// Orphans reaped so far.
@@ -74,6 +114,32 @@ pub struct RuntimeCall<'a> {
     pub spec: CallSpec,
 }
 
+/// Why a call was not started. Nothing ran.
+#[derive(Debug)]
+pub enum StartError {
+    /// A shutdown has begun (R19).
+    ShuttingDown,
+    /// The runtime could not be started.
+    Spawn(io::Error),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Spawn(error)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ShuttingDown => f.write_str("this monitor is shutting down"),
+            Self::Spawn(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
 impl Driver {
     /// A driver without processes. The caller is a subreaper already, so that what runtimes leave ends up here.
     #[must_use]
@@ -82,6 +148,7 @@ impl Driver {
             reaper: Reaper::new(timing),
             processes: Vec::new(),
             calls: Vec::new(),
+            trees: Vec::new(),
             outcomes: VecDeque::new(),
             next_watched: 0,
             orphans_swept: 0,
@@ -94,7 +161,10 @@ impl Driver {
         event_loop: &EventLoop<S>,
         now: Instant,
         call: RuntimeCall<'_>,
-    ) -> io::Result<CallId> {
+    ) -> Result<CallId, StartError> {
+        if !self.reaper.accepts_calls() {
+            return Err(StartError::ShuttingDown);
+        }
         let Spawned { pid, pidfd } = call.program.spawn()?;
         let id = self.reaper.handle_runtime_started(now, pid, &call.spec);
         self.calls.push(CallFiles { id, pid_file: call.pid_file, examined: None });
@@ -138,24 +208,23 @@ impl Driver {
         now: Instant,
         watched: Watched,
     ) {
-        let Some(position) = self.processes.iter().position(|process| process.watched == watched) else { return };
-        let status = match self.processes[position].pidfd.try_reap() {
-            Ok(Some(status)) => status,
-            Ok(None) => return,
-            // Not a child of this process, but below it: its parent has the status.
-            Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => ExitStatus::Unknown,
-            Err(error) => {
-                warn!("cannot learn how process {} ended: {error}", self.processes[position].pid);
-                ExitStatus::Unknown
+        let Some(process) = self.processes.iter().find(|process| process.watched == watched) else { return };
+        match (process.role, process.end()) {
+            (Role::Child(child), _) => self.collect(event_loop, now, child),
+            (_, End::NotYet) => return,
+            (role @ Role::Runtime(call), End::Gone(status)) => {
+                self.give_up(event_loop, role);
+                self.reaper.handle_runtime_exit(now, call, status);
             }
-        };
-        let process = self.processes.remove(position);
-        event_loop.unwatch(&process.pidfd);
-        debug!("process {} {status}", process.pid);
-        match process.role {
-            Role::Runtime(call) => self.reaper.handle_runtime_exit(now, call, status),
-            Role::Leftover(call) => self.reaper.handle_process_exit(now, call),
-            Role::Child(child) => self.reaper.handle_child_exit(child, status),
+            (role @ Role::Runtime(call), End::Unreaped) => {
+                // Not seen: a runtime is a child of this process.
+                self.give_up(event_loop, role);
+                self.reaper.handle_runtime_exit(now, call, ExitStatus::Unknown);
+            }
+            (role @ Role::Leftover(call), End::Gone(_) | End::Unreaped) => {
+                self.give_up(event_loop, role);
+                self.reaper.handle_process_exit(now, call);
+            }
         }
         self.carry_out(event_loop, now);
     }
@@ -173,7 +242,31 @@ impl Driver {
         now: Instant,
         signal: Signal,
     ) {
-        self.reaper.handle_termination(signal);
+        self.reaper.handle_termination(now, signal);
+        self.carry_out(event_loop, now);
+    }
+
+    /// A shutdown is to be over within `deadline` (R19).
+    pub fn handle_shutdown<S: Source + From<Watched>>(
+        &mut self,
+        event_loop: &EventLoop<S>,
+        now: Instant,
+        deadline: Duration,
+    ) -> Result<(), InvalidBudget> {
+        self.reaper.handle_shutdown(now, deadline)?;
+        self.carry_out(event_loop, now);
+        Ok(())
+    }
+
+    /// Sends `signal` to a child, if it was not reaped yet.
+    pub fn signal_child<S: Source + From<Watched>>(
+        &mut self,
+        event_loop: &EventLoop<S>,
+        now: Instant,
+        child: ChildId,
+        signal: Signal,
+    ) {
+        self.reaper.handle_signal(child, signal);
         self.carry_out(event_loop, now);
     }
 
@@ -231,13 +324,27 @@ impl Driver {
                 Action::AbandonProcess(call) => self.abandon(event_loop, Role::Leftover(call)),
                 Action::Register(call, child) => self.watch_examined(event_loop, call, Role::Child(child)),
                 Action::SignalChild(child, signal) => self.signal(Role::Child(child), signal),
-                Action::ListZombies => {
-                    let zombies = zombies::list().unwrap_or_else(|error| {
-                        warn!("cannot list child processes: {error}");
-                        Vec::new()
-                    });
-                    self.reaper.handle_zombies(now, &zombies);
+                Action::KillChild(child) => {
+                    self.signal_group_of(child, Signal::SIGKILL);
+                    self.signal(Role::Child(child), Signal::SIGKILL);
                 }
+                Action::Collect(child) => self.collect(event_loop, now, child),
+                Action::ForgetChild(child) => self.give_up(event_loop, Role::Child(child)),
+                Action::StopTree(child) => {
+                    let walk = self.stop_tree(child);
+                    self.reaper.handle_tree_stopped(now, child, walk);
+                }
+                Action::KillTree(child) => {
+                    let walk = self.kill_tree(child);
+                    self.reaper.handle_tree_killed(now, child, walk);
+                }
+                Action::ListZombies => match zombies::list() {
+                    Ok(zombies) => self.reaper.handle_zombies(now, &zombies),
+                    Err(error) => {
+                        warn!("cannot list child processes: {error}");
+                        self.reaper.handle_list_failure(now);
+                    }
+                },
                 Action::ReapOrphan(pid) => self.reap_orphan(pid),
                 Action::Report(outcome) => self.report(outcome),
             }
@@ -262,15 +369,32 @@ impl Driver {
     }
 
     fn abandon<S: Source>(&mut self, event_loop: &EventLoop<S>, role: Role) {
-        if let Some(process) = self.take(role) {
+        if let Some(process) = self.find(role) {
             warn!("process {} does not die of SIGKILL; it is reaped whenever it does", process.pid);
+            self.give_up(event_loop, role);
+        }
+    }
+
+    /// Stops watching the process in that role.
+    fn give_up<S: Source>(&mut self, event_loop: &EventLoop<S>, role: Role) {
+        if let Some(position) = self.processes.iter().position(|process| process.role == role) {
+            let process = self.processes.remove(position);
             event_loop.unwatch(&process.pidfd);
         }
     }
 
-    fn take(&mut self, role: Role) -> Option<Process> {
-        let position = self.processes.iter().position(|process| process.role == role)?;
-        Some(self.processes.remove(position))
+    /// Sees whether the child has ended, and tells the reaper.
+    fn collect<S: Source>(&mut self, event_loop: &EventLoop<S>, now: Instant, child: ChildId) {
+        let Some(process) = self.find(Role::Child(child)) else { return };
+        match process.end() {
+            End::NotYet => self.reaper.handle_child_running(now, child),
+            End::Unreaped => self.reaper.handle_child_ended(now, child),
+            End::Gone(status) => {
+                debug!("process {} {status}", process.pid);
+                self.give_up(event_loop, Role::Child(child));
+                self.reaper.handle_child_exit(child, status);
+            }
+        }
     }
 
     fn files_of(&mut self, call: CallId) -> Option<&mut CallFiles> {
@@ -290,6 +414,39 @@ impl Driver {
             }
             self.signal(Role::Runtime(call), Signal::SIGKILL);
         }
+    }
+
+    /// Signals the group that the child leads, if it does. One that is not this process's to reap may be reaped at any
+    /// moment, and the number pass to another group.
+    fn signal_group_of(&self, child: ChildId, signal: Signal) {
+        if let Some(Process { pid, pidfd, .. }) = self.find(Role::Child(child))
+            && pidfd.is_child().unwrap_or(false)
+            && getpgid(Some(*pid)) == Ok(*pid)
+            && let Err(error) = pidfd.signal_group(*pid, signal)
+        {
+            debug!("cannot send {signal} to the group of process {pid}: {error}");
+        }
+    }
+
+    fn stop_tree(&mut self, child: ChildId) -> Walk {
+        let role = Role::Child(child);
+        let Some(root) = self.find(role).map(|process| process.pid) else { return Walk::Settled };
+        if !self.trees.iter().any(|&(of, _)| of == child) {
+            warn!("stopping process {root} and all below it, as its time is over");
+            self.signal_group_of(child, Signal::SIGSTOP);
+            self.signal(role, Signal::SIGSTOP);
+            self.trees.extend(Tree::new(root).map(|tree| (child, tree)));
+        }
+        self.trees.iter_mut().find(|(of, _)| *of == child).map_or(Walk::Settled, |(_, tree)| tree.stop_slice())
+    }
+
+    fn kill_tree(&mut self, child: ChildId) -> Walk {
+        let Some(position) = self.trees.iter().position(|&(of, _)| of == child) else { return Walk::Settled };
+        let walk = self.trees[position].1.kill_slice();
+        if walk == Walk::Settled {
+            self.trees.remove(position);
+        }
+        walk
     }
 
     fn signal(&self, role: Role, signal: Signal) {

@@ -12,12 +12,15 @@ const CHILDREN: &str = "/proc/thread-self/children";
 
 /// The children that are zombies.
 pub(super) fn list() -> io::Result<Vec<Pid>> {
-    let children = fs::read(CHILDREN)?;
-    let pids = children.split(|&byte| byte == b' ').filter_map(|word| {
+    Ok(parse_pids(&fs::read(CHILDREN)?).filter(|&pid| is_zombie(pid)).collect())
+}
+
+/// The PIDs in a `children` file.
+pub(super) fn parse_pids(list: &[u8]) -> impl Iterator<Item = Pid> + '_ {
+    list.split(|&byte| byte == b' ').filter_map(|word| {
         let pid = std::str::from_utf8(word).ok()?.parse().ok()?;
         Some(Pid::from_raw(pid))
-    });
-    Ok(pids.filter(|&pid| is_zombie(pid)).collect())
+    })
 }
 
 /// Reaps the zombie `pid`. Describes it: its PID, name and status.

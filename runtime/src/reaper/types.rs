@@ -59,10 +59,42 @@ pub struct ChildId(pub(super) u32);
 /// What a call is started with.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSpec {
-    /// How long its runtime may run.
-    pub runtime_timeout: Duration,
+    /// What the runtime is to do.
+    pub job: Job,
+    /// Whether the shim is there for this process: it gets the signals that the shim gets (R18, R19).
+    pub main: bool,
     /// Whether the runtime is to connect a terminal.
     pub terminal: bool,
+    /// When the process is killed, if it has not ended by then (R17).
+    pub timeout: Option<Timeout>,
+}
+
+/// What a runtime is started for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Create or restore a container.
+    Create,
+    /// Execute a process in one. A runtime that fails at this but left a PID has not failed: what the process does
+    /// counts.
+    Exec,
+}
+
+/// How long a process may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// From when its PID is known: conmon's `-T`.
+    SinceKnown(Duration),
+    /// From the start of its call: `timeout_ms` of the control socket.
+    SinceRequest(Duration),
+}
+
+impl Timeout {
+    /// How long that is, whenever it begins.
+    pub(super) fn limit(self) -> Duration {
+        match self {
+            Self::SinceKnown(limit) | Self::SinceRequest(limit) => limit,
+        }
+    }
 }
 
 /// What a runtime's PID file says.
@@ -85,6 +117,15 @@ pub enum Kinship {
     Descendant,
     /// Another's process, or none.
     None,
+}
+
+/// How far the stopping or killing of a process tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// There is more to do.
+    Unfinished,
+    /// That was all.
+    Settled,
 }
 
 /// What the reaper wants done.
@@ -110,6 +151,21 @@ pub enum Action {
     Register(CallId, ChildId),
     /// Send the signal to the child.
     SignalChild(ChildId, Signal),
+    /// Kill the child, and its group if it leads one (R9).
+    KillChild(ChildId),
+    /// See whether the child has exited, and answer with [`Reaper::handle_child_exit`](super::Reaper::handle_child_exit),
+    /// [`Reaper::handle_child_ended`](super::Reaper::handle_child_ended) or
+    /// [`Reaper::handle_child_running`](super::Reaper::handle_child_running).
+    Collect(ChildId),
+    /// Stop watching the child, whose status nobody will tell (R11).
+    ForgetChild(ChildId),
+    /// Stop (SIGSTOP) the child and its group, and a slice of what is below. Answer with
+    /// [`Reaper::handle_tree_stopped`](super::Reaper::handle_tree_stopped): settled once a whole walk found all of it
+    /// stopped and nothing new.
+    StopTree(ChildId),
+    /// Kill a slice of what is below the child, what is deepest first. Answer with
+    /// [`Reaper::handle_tree_killed`](super::Reaper::handle_tree_killed): settled once there is nothing left to kill.
+    KillTree(ChildId),
     /// List the children that are zombies and answer with
     /// [`Reaper::handle_zombies`](super::Reaper::handle_zombies).
     ListZombies,
@@ -145,6 +201,18 @@ pub enum Outcome {
         /// How.
         status: ExitStatus,
     },
+    /// A registered child was killed at its timeout, with all below it, and reaped (R17).
+    TimedOut {
+        /// The registration.
+        child: ChildId,
+        /// How long it was allowed to take.
+        limit: Duration,
+    },
+    /// The shutdown is over (R19, R20).
+    ShutDown {
+        /// What did not die of SIGKILL in time. No exit was seen, and none is to be invented.
+        left: Vec<Pid>,
+    },
 }
 
 /// Why a call failed.
@@ -160,8 +228,12 @@ pub enum Failure {
     NoPid,
     /// The runtime left something that is no PID.
     InvalidPid(String),
-    /// The runtime reported the PID of a process that is not below this one.
+    /// The runtime reported the PID of a process that is not below this one, or another's.
     NotOurs(Pid),
+    /// The process had ended, and was reaped as an orphan before the runtime reported it (R4).
+    Swept(Pid),
+    /// A shutdown stopped the call (R19).
+    ShuttingDown,
 }
 
 impl fmt::Display for Failure {
@@ -176,8 +248,18 @@ impl fmt::Display for Failure {
             Self::NoPid => f.write_str("the runtime ended well, but wrote no PID file"),
             Self::InvalidPid(what) => write!(f, "the runtime's PID file is not valid: {what}"),
             Self::NotOurs(pid) => {
-                write!(f, "the runtime reported PID {pid}, which is no process below this one: it is left alone")
+                write!(
+                    f,
+                    "the runtime reported PID {pid}, which is no process of its own below this one: it is left alone"
+                )
             }
+            Self::Swept(pid) => {
+                write!(
+                    f,
+                    "the process (PID {pid}) had ended and was reaped as an orphan before the runtime reported it"
+                )
+            }
+            Self::ShuttingDown => f.write_str("it was stopped, as this monitor is shutting down"),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -13,6 +14,24 @@ use crate::reaper::ExitStatus;
 
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of pidfd_send_signal(2), from kernel 6.9.
 const SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
+
+/// `PIDFD_GET_INFO`: `_IOWR(0xFF, 11, struct pidfd_info)` in the size that it first had, from kernel 6.13.
+const GET_INFO: libc::Ioctl = (3 << 30) | ((mem::size_of::<Info>() as libc::Ioctl) << 16) | (0xff << 8) | 11;
+
+/// `PIDFD_INFO_EXIT`: asks for the exit status, from kernel 6.15.
+const INFO_EXIT: u64 = 1 << 3;
+
+/// `struct pidfd_info` of linux/pidfd.h.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    /// What is asked for, and then what was answered.
+    mask: u64,
+    cgroup: u64,
+    ids: [u32; 11],
+    /// As wait(2) has it.
+    exit_code: i32,
+}
 
 /// A process, whatever its PID is used for later (pidfd_open(2), kernel 5.3). Readable once the process has exited.
 #[derive(Debug)]
@@ -63,6 +82,28 @@ impl Pidfd {
     /// Reaps the process if it has exited. `ECHILD` if it is no child of this process.
     pub fn try_reap(&self) -> io::Result<Option<ExitStatus>> {
         Ok(wait(self.wait_id(), 0)?)
+    }
+
+    /// Whether the process has exited, and is a zombie or gone.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+    }
+
+    /// How the process ended that another one reaped, where the kernel tells (R11).
+    #[must_use]
+    pub fn status_of_reaped(&self) -> Option<ExitStatus> {
+        let mut info = Info { mask: INFO_EXIT, ..Info::default() };
+        // SAFETY: `info` is writable, as large as the request says, and lives through the call.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), GET_INFO, &raw mut info) };
+        (result == 0 && info.mask & INFO_EXIT != 0).then(|| {
+            if libc::WIFEXITED(info.exit_code) {
+                ExitStatus::Code(libc::WEXITSTATUS(info.exit_code))
+            } else {
+                ExitStatus::Signal(libc::WTERMSIG(info.exit_code))
+            }
+        })
     }
 
     fn wait_id(&self) -> (libc::idtype_t, libc::id_t) {
@@ -118,8 +159,6 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
 
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
     use super::*;
 
     fn shell(script: &str) -> (Pidfd, Pid, Child) {
@@ -159,6 +198,7 @@ mod tests {
         assert_eq!(reap_zombie(pid).unwrap(), Some(ExitStatus::Code(7)));
         assert!(!is_zombie(pid));
         assert_eq!(pidfd.try_reap().unwrap_err().raw_os_error(), Some(libc::ECHILD));
+        assert!(!pidfd.is_unreaped());
     }
 
     #[test]

@@ -67,13 +67,10 @@ pub fn receive_fds(socket: &impl AsFd, data: &mut [u8]) -> io::Result<(usize, Ve
             let header_length = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = (cmsg.cmsg_len as usize - header_length) / mem::size_of::<RawFd>();
             for index in 0..count {
-                // SAFETY: cmsg_len says that `count` descriptors follow the header; they may be unaligned. Each was
-                // installed by this call, so nobody else owns it.
-                let fd = unsafe {
-                    let first = libc::CMSG_DATA(header).cast::<RawFd>();
-                    OwnedFd::from_raw_fd(ptr::read_unaligned(first.add(index)))
-                };
-                fds.push(fd);
+                // SAFETY: cmsg_len says that `count` descriptors follow the header.
+                let bytes = unsafe { *libc::CMSG_DATA(header).cast::<[u8; mem::size_of::<RawFd>()]>().add(index) };
+                // SAFETY: installed by this call, so nobody else owns it.
+                fds.push(unsafe { OwnedFd::from_raw_fd(RawFd::from_ne_bytes(bytes)) });
             }
         }
         // SAFETY: as for CMSG_FIRSTHDR, and `header` came from there.

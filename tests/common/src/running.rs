@@ -157,6 +157,17 @@ impl<'a> Running<'a> {
         Client::connect(&path).unwrap_or_else(|error| panic!("cannot attach: {error}"))
     }
 
+    /// Waits until the monitor has accepted so many clients that are still there. A connection is made before that, and
+    /// output that comes in between is not for it.
+    pub fn accepted(&self, clients: usize) {
+        let long = self.long().proc_dir();
+        wait::eventually(Deadline::usual(), "the clients to be accepted", || {
+            let fds = crate::descriptors(&long).unwrap_or_default();
+            // The listening socket is one of them.
+            fds.values().filter(|fd| fd.target.starts_with("socket:")).count() > clients
+        });
+    }
+
     /// Writes to the control fifo.
     pub fn control(&self, text: &str) {
         let fifo = OpenOptions::new().write(true).open(self.sandbox.bundle().join("ctl"));

@@ -64,6 +64,11 @@ pub fn writable(fd: impl AsFd, deadline: Deadline, what: &str) {
     assert!(poll_for(fd.as_fd(), PollFlags::POLLOUT, deadline), "waited in vain for {what}");
 }
 
+/// Whether the descriptor can be written now.
+pub fn is_writable(fd: impl AsFd) -> bool {
+    poll_for(fd.as_fd(), PollFlags::POLLOUT, Deadline::after(Duration::ZERO))
+}
+
 /// Waits until a file's content (or its absence) is as wanted, and gives what `wanted` made of it. Woken by inotify;
 /// the file's directory must exist.
 pub fn file<T>(path: &Path, deadline: Deadline, what: &str, mut wanted: impl FnMut(Option<&[u8]>) -> Option<T>) -> T {

@@ -1,0 +1,27 @@
+//! Faults that users reported of tools like this one, each as a test of dunnage.
+//!
+//! A test's name begins with the row of the collection that it came from (`a03`: group A, row 3) or with the rule of the
+//! reaper that it shows (`r13`). `docs/differences.md` lists the rows that do not apply.
+
+mod attach;
+mod exit_codes;
+mod exit_command;
+mod logs;
+mod memory;
+mod reaping;
+mod runtime_calls;
+mod sync_pipe;
+mod terminal;
+
+use std::time::Duration;
+
+use dunnage_testing::{Monitor, Sandbox, Tool};
+
+/// How soon something must have happened that must not be delayed: below every grace period, and enough for a busy
+/// machine.
+const SOON: Duration = Duration::from_secs(3);
+
+/// dunnage, to be started in the sandbox.
+fn dunnage(sandbox: &Sandbox) -> Monitor<'_> {
+    sandbox.monitor(&Tool::under_test())
+}
