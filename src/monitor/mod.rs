@@ -4,6 +4,7 @@ mod ending;
 
 use std::mem;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process;
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use nix::sys::signal::Signal;
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
+use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{
@@ -101,6 +103,7 @@ struct Monitor {
     attach: Option<AttachSocket>,
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
+    oom: Option<OomWatch>,
     sync: SyncPipe,
     inherited: InheritedFds,
     oom_score: OomScore,
@@ -143,6 +146,7 @@ impl Monitor {
             attach,
             fifos,
             console,
+            oom: None,
             inherited,
             oom_score,
             short_side,
@@ -233,7 +237,8 @@ impl Monitor {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+        let oom = self.oom.as_ref().and_then(OomWatch::next_timeout);
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), oom, self.ending_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -253,6 +258,7 @@ impl Monitor {
             Source::ConsoleListener => self.accept_console(now),
             Source::ConsoleConnection => self.receive_terminal(now),
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
+            Source::Oom => self.look_for_oom(now),
         }
     }
 
@@ -282,6 +288,9 @@ impl Monitor {
         if self.log.deadline().is_some_and(|at| at <= now) {
             self.log.handle_deadline();
         }
+        if self.oom.as_ref().and_then(OomWatch::next_timeout).is_some_and(|at| at <= now) {
+            self.look_for_oom(now);
+        }
         if self.ending_timeout().is_some_and(|at| at <= now) {
             self.handle_ending_timeout(now);
         }
@@ -294,6 +303,10 @@ impl Monitor {
                     info!("the process is {pid}");
                     self.close_console();
                     self.relay.take_stderr_tail();
+                    // Before the caller lets it run.
+                    if self.oom_directories().next().is_some() {
+                        self.oom = OomWatch::start(&self.event_loop, pid.as_raw());
+                    }
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
                     sys::trim_heap();
@@ -348,6 +361,27 @@ impl Monitor {
     fn close_console(&mut self) {
         if let Some(console) = self.console.take() {
             console.close(&self.event_loop);
+        }
+    }
+
+    /// Marks an OOM of the container, once.
+    fn look_for_oom(&mut self, now: Instant) {
+        if let Some(watch) = &mut self.oom
+            && watch.look(now)
+        {
+            oom::mark(self.oom_directories());
+            self.close_oom();
+        }
+    }
+
+    /// Where the caller looks for the mark of an OOM.
+    fn oom_directories(&self) -> impl Iterator<Item = &Path> {
+        self.config.exit.persist_dir.as_deref().into_iter().chain(self.config.bundle())
+    }
+
+    fn close_oom(&mut self) {
+        if let Some(watch) = self.oom.take() {
+            watch.close(&self.event_loop);
         }
     }
 
