@@ -10,6 +10,7 @@ mod exit;
 mod log;
 mod messages;
 mod monitor;
+mod notify;
 mod oom;
 mod relay;
 mod source;

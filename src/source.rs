@@ -27,6 +27,8 @@ pub(crate) enum Source {
     Winsz,
     /// The counters of the container's memory.
     Oom,
+    /// The container's sd_notify socket.
+    Notify,
 }
 
 /// The descriptors of the relay.
@@ -64,6 +66,7 @@ impl event_loop::Source for Source {
             Self::Winsz => (10, 0),
             Self::StartPipe => (11, 0),
             Self::Oom => (12, 0),
+            Self::Notify => (13, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -86,6 +89,7 @@ impl event_loop::Source for Source {
             10 => Self::Winsz,
             11 => Self::StartPipe,
             12 => Self::Oom,
+            13 => Self::Notify,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

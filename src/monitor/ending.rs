@@ -100,6 +100,7 @@ impl Monitor {
         // First of all, as the cgroup may vanish at any moment.
         self.look_for_oom(now);
         self.close_oom();
+        self.pass_notifications(now);
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
@@ -184,6 +185,9 @@ impl Monitor {
         self.relay.close(&self.event_loop);
         for fifo in self.fifos.drain(..) {
             fifo.close(&self.event_loop);
+        }
+        if let Some(notify) = self.notify.take() {
+            notify.close(&self.event_loop);
         }
         self.sync.close();
         let durable = self.config.log.sync;

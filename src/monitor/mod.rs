@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
+use crate::notify::NotifyProxy;
 use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
@@ -103,6 +104,7 @@ struct Monitor {
     attach: Option<AttachSocket>,
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
+    notify: Option<NotifyProxy>,
     oom: Option<OomWatch>,
     sync: SyncPipe,
     inherited: InheritedFds,
@@ -135,6 +137,13 @@ impl Monitor {
                 fifos.push(ControlFifo::create(&event_loop, bundle, fifo)?);
             }
         }
+        let notify = match (config.bundle(), config.sdnotify_socket) {
+            (Some(bundle), Some(host)) => Some(
+                NotifyProxy::create(&event_loop, bundle, host)
+                    .context(|| "cannot pass on the container's notifications")?,
+            ),
+            _ => None,
+        };
         Ok(Self {
             driver: Driver::new(config.timing),
             sync: SyncPipe::new(None, Dialect::of(&config)),
@@ -146,6 +155,7 @@ impl Monitor {
             attach,
             fifos,
             console,
+            notify,
             oom: None,
             inherited,
             oom_score,
@@ -259,6 +269,7 @@ impl Monitor {
             Source::ConsoleConnection => self.receive_terminal(now),
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
             Source::Oom => self.look_for_oom(now),
+            Source::Notify => self.pass_notifications(now),
         }
     }
 
@@ -382,6 +393,12 @@ impl Monitor {
     fn close_oom(&mut self) {
         if let Some(watch) = self.oom.take() {
             watch.close(&self.event_loop);
+        }
+    }
+
+    fn pass_notifications(&mut self, now: Instant) {
+        if let Some(notify) = &mut self.notify {
+            notify.handle(&self.event_loop, now);
         }
     }
 
