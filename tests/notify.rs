@@ -11,7 +11,7 @@ use std::thread;
 
 use dunnage_testing::script::RUNTIME_FACTS;
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Facts, Monitor, Running, Sandbox, Script, Step, Tool, descriptors, mode};
+use dunnage_testing::{Facts, Monitor, Process, Running, Sandbox, Script, Step, Tool, descriptors, mode};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 /// The host's side.
@@ -134,12 +134,17 @@ fn the_last_words_arrive_before_the_end_is_known() {
     let end = sandbox.event("end");
     let host = Host::bind(&host_path(&sandbox));
     let monitor = start(&sandbox, |monitor| monitor);
-    let long = monitor.long();
-    // Both are there when the monitor looks again.
-    long.signal(nix::libc::SIGSTOP);
+    let pid = fs::read_to_string(sandbox.pid_file()).expect("the pid file").parse().expect("a pid");
+    let container = Process::open(pid).expect("the container lives");
+    // When the monitor looks again, the end is there and more messages than it passes on in one turn.
+    monitor.long().signal(nix::libc::SIGSTOP);
+    for _ in 0..8 {
+        say(&sandbox, "MAINPID=1");
+    }
     say(&sandbox, "STOPPING=1");
     end.fire();
-    long.signal(nix::libc::SIGCONT);
+    container.wait_end(Deadline::usual(), "the container");
+    monitor.long().signal(nix::libc::SIGCONT);
     assert_eq!(monitor.exit_code(), "0");
     assert_eq!(host.receive(), "STOPPING=1");
 }
