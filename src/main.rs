@@ -13,6 +13,7 @@ mod monitor;
 mod notify;
 mod oom;
 mod relay;
+mod socket_file;
 mod source;
 mod start;
 mod stream;

@@ -2,20 +2,21 @@
 
 mod filter;
 
-use std::fs::{self, OpenOptions};
+use std::fmt;
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
 use dunnage_runtime::sys;
 use log::{debug, error, warn};
-use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, sendto, socket};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
 
+use crate::error::{Context, Result};
+use crate::socket_file::{self, remove_leftover};
 use crate::source::Source;
 
 /// The longest message that systemd takes.
@@ -42,9 +43,9 @@ pub(crate) struct NotifyProxy {
 
 impl NotifyProxy {
     /// Makes the socket in the bundle, in place of what an earlier run left, and starts to watch it.
-    pub(crate) fn create(event_loop: &EventLoop<Source>, bundle: &Path, host: UnixAddr) -> io::Result<Self> {
+    pub(crate) fn create(event_loop: &EventLoop<Source>, bundle: &Path, host: UnixAddr) -> Result<Self> {
         let socket = bind_in(&bundle.join(DIRECTORY))?;
-        event_loop.watch(&socket, Source::Notify, Interest::READABLE)?;
+        event_loop.watch(&socket, Source::Notify, Interest::READABLE).context(|| "cannot watch the notify socket")?;
         Ok(Self { socket, host, quiet_until: None })
     }
 
@@ -54,7 +55,10 @@ impl NotifyProxy {
             match self.pass_message(now) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => self.warn(now, &format!("cannot receive the container's notifications: {error}")),
+                Err(error) => {
+                    // Nothing is read again before the next message comes: this would go on and on.
+                    return self.warn(now, format_args!("cannot receive the container's notifications: {error}"));
+                }
             }
         }
         if let Err(error) = event_loop.rearm(&self.socket, Source::Notify, Interest::READABLE) {
@@ -73,7 +77,7 @@ impl NotifyProxy {
         // Descriptors are closed at once: the closing tells systemd-notify that its message has arrived.
         let (length, _) = sys::receive_fds(&self.socket, &mut buffer)?;
         if length > MAX_MESSAGE {
-            self.warn(now, "the container sent a notification that is too long for systemd");
+            self.warn(now, format_args!("the container sent a notification that is too long for systemd"));
             return Ok(());
         }
         let message = filter::filter(&mut buffer[..length]);
@@ -83,12 +87,12 @@ impl NotifyProxy {
         }
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         if let Err(error) = sendto(self.socket.as_raw_fd(), message, &self.host, flags) {
-            self.warn(now, &format!("cannot pass on the container's notifications: {}", error.desc()));
+            self.warn(now, format_args!("cannot pass on the container's notifications: {}", error.desc()));
         }
         Ok(())
     }
 
-    fn warn(&mut self, now: Instant, text: &str) {
+    fn warn(&mut self, now: Instant, text: fmt::Arguments<'_>) {
         if self.quiet_until.is_none_or(|until| until <= now) {
             self.quiet_until = Some(now + QUIET);
             warn!("{text}");
@@ -97,34 +101,25 @@ impl NotifyProxy {
 }
 
 /// A socket to which any user of the container can send.
-fn bind_in(directory: &Path) -> io::Result<OwnedFd> {
+fn bind_in(directory: &Path) -> Result<OwnedFd> {
     let path = directory.join(NAME);
-    let explain = |what: &str, error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
-    };
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(explain("replace", error)),
-        _ => {}
-    }
+    remove_leftover(&path)?;
     let bound = || {
-        let socket =
-            socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC, None)?;
-        let directory = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(directory)?;
-        // The path by which the directory is reached may be longer than an address; this one never is.
-        let address = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(NAME);
-        bind(socket.as_raw_fd(), &UnixAddr::new(&address)?)?;
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+        socket_file::bind(&socket, directory, NAME)?;
         // Afterwards, as the umask has its say in what bind makes.
-        fchmodat(directory.as_fd(), NAME, Mode::from_bits_truncate(0o777), FchmodatFlags::FollowSymlink)?;
-        Ok(socket)
+        fs::set_permissions(&path, Permissions::from_mode(0o777))?;
+        Ok::<_, io::Error>(socket)
     };
-    bound().map_err(|error| explain("make", error))
+    bound().context(|| format!("cannot make the socket {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{IoSlice, Read};
     use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{FileTypeExt, symlink};
     use std::os::unix::net::{SocketAddr, UnixDatagram};
     use std::path::PathBuf;
     use std::{env, process};
@@ -192,7 +187,7 @@ mod tests {
         let scene = Scene::deep("socket", 10);
         let socket = scene.bundle.join(DIRECTORY).join(NAME);
         fs::write(scene.directory.join("foreign"), "untouched").unwrap();
-        fs::set_permissions(scene.directory.join("foreign"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(scene.directory.join("foreign"), Permissions::from_mode(0o600)).unwrap();
         symlink(scene.directory.join("foreign"), &socket).unwrap();
         drop(scene.proxy());
         let mut proxy = scene.proxy();
