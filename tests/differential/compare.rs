@@ -37,7 +37,7 @@ impl Findings {
     pub(crate) fn note(&mut self, name: impl ToString, value: impl Debug) {
         let mut value = format!("{value:?}");
         for (text, name) in &self.hidden {
-            value = value.replace(text.as_str(), name);
+            value = hide_whole(&value, text, name);
         }
         let name = name.to_string();
         let before = self.found.insert(name.clone(), value);
@@ -85,6 +85,22 @@ impl Findings {
     }
 }
 
+/// Replaces a text, but a number only where it is not part of a longer one.
+fn hide_whole(value: &str, text: &str, name: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = rest.find(text) {
+        let (before, after) = (&rest[..at], &rest[at + text.len()..]);
+        let digit = |character: Option<char>| character.is_some_and(|character| character.is_ascii_digit());
+        let longer = digit(before.chars().next_back().or(out.chars().next_back())) || digit(after.chars().next());
+        let number = text.bytes().all(|byte| byte.is_ascii_digit());
+        out.push_str(before);
+        out.push_str(if number && longer { text } else { name });
+        rest = after;
+    }
+    out + rest
+}
+
 /// Runs the script under conmon and under dunnage, each in a sandbox of its own, and compares.
 pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings)) {
     let run = |tool: &Tool| {
@@ -113,4 +129,10 @@ pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings
         }
     }
     assert!(report.is_empty(), "{test}: conmon and {} differ\n{report}", tool.path.display());
+}
+
+#[test]
+fn a_pid_is_hidden_where_it_is_whole() {
+    assert_eq!(hide_whole("644 0644 6440 (644)", "644", "PID"), "PID 0644 6440 (PID)");
+    assert_eq!(hide_whole("/tmp/x1/y", "/tmp/x", "DIR"), "DIR1/y");
 }
