@@ -375,6 +375,7 @@ fn exec_attach() {
             sandbox.script(&Script::new([&payload[..], &[Step::Exit(6)]].concat()));
             let mut monitor = change(sandbox.monitor(tool).exec_attach()).start();
             findings.note("attach pipe", monitor.attach_message());
+            findings.note("short side", monitor.status());
             findings.note_tree("waiting", sandbox);
             let runtime_started = sandbox.bundle().join(script::RUNTIME_FACTS).exists();
             findings.note("the runtime was started", runtime_started);
@@ -384,9 +385,10 @@ fn exec_attach() {
             }
             monitor.go();
             started.wait();
-            go.fire();
-            go.fire();
             findings.hide(&monitor.pid(), "PAYLOAD");
+            monitor.accepted(1);
+            go.fire();
+            go.fire();
             let output = client.receive_all();
             // The echo of a terminal comes before or after what the process prints.
             for stream in [Out::Stdout, Out::Stderr] {
@@ -396,7 +398,6 @@ fn exec_attach() {
                 findings.note(format!("received {stream:?}"), lines);
             }
             findings.note("messages", monitor.messages());
-            findings.note("short side", monitor.status());
             monitor.end();
             findings.note("exit file", fs::read_to_string(sandbox.exit_file()).ok());
             findings.note_tree("left", sandbox);
@@ -421,12 +422,17 @@ fn exec_attach_fails() {
 #[test]
 fn exec_attach_is_resized_before_it_starts() {
     compare("exec_attach_is_resized_before_it_starts", |sandbox, tool, findings| {
-        sandbox.script(&Script::new([Step::run(&["stty", "size"]), Step::Exit(0)]));
+        // Runtimes hand the terminal over before they start the process: the fake one has its process wait.
+        let go = sandbox.event("go");
+        sandbox.script(&Script::new([Step::wait("go"), Step::run(&["stty", "size"]), Step::Exit(0)]));
         let mut monitor = sandbox.monitor(tool).exec_attach().flag("-t").start();
         monitor.attach_message();
         let client = monitor.attach();
         monitor.control("1 40 120\n");
         monitor.go();
+        monitor.pid();
+        monitor.accepted(1);
+        go.fire();
         findings.note("received", client.receive_all());
     });
 }
