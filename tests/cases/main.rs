@@ -12,6 +12,7 @@ mod reaping;
 mod runtime_calls;
 mod sync_pipe;
 mod terminal;
+mod timeouts;
 
 use std::time::Duration;
 
