@@ -4,6 +4,7 @@
 //! reaper that it shows (`r13`). `docs/differences.md` lists the rows that do not apply.
 
 mod attach;
+mod exec;
 mod exit_codes;
 mod exit_command;
 mod logs;

@@ -77,7 +77,7 @@ pub(crate) const INTENDED: &[Intended] = &[
         "false",
     ),
     row("A caller that gave up starts nothing", "exec_whose_caller_gives_up*", "an exit file", "true", "false"),
-    row("A caller that gave up starts nothing", "exec_whose_caller_gives_up*, later", "failures", "[]", "[*message*]"),
+    row("A caller that gave up starts nothing", "exec_whose_caller_gives_up*", "failures", "[]", "[*message*]"),
     row(
         "A caller that gave up starts nothing",
         "exec_whose_caller_gives_up*at once*",
