@@ -4,6 +4,7 @@
 //! reaper that it shows (`r13`). `docs/differences.md` lists the rows that do not apply.
 
 mod attach;
+mod exec;
 mod exit_codes;
 mod exit_command;
 mod logs;
@@ -12,6 +13,7 @@ mod reaping;
 mod runtime_calls;
 mod sync_pipe;
 mod terminal;
+mod timeouts;
 
 use std::fs;
 use std::thread::sleep;

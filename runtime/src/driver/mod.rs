@@ -441,7 +441,18 @@ impl Driver {
             self.signal(role, Signal::SIGSTOP);
             self.trees.extend(Tree::new(root).map(|tree| (child, tree)));
         }
-        self.trees.iter_mut().find(|(of, _)| *of == child).map_or(Walk::Settled, |(_, tree)| tree.stop_slice())
+        let adopted = if self.reaper.is_main(child) { self.adopted(root) } else { Vec::new() };
+        let tree = self.trees.iter_mut().find(|(of, _)| *of == child);
+        tree.map_or(Walk::Settled, |(_, tree)| tree.stop_slice(&adopted))
+    }
+
+    /// The children that nobody started from here: daemons of the container's, which their parents left. What is above
+    /// `root` is its runtime's.
+    fn adopted(&self, root: Pid) -> Vec<Pid> {
+        let above: Vec<Pid> = kinship::ancestors(root).take_while(|&pid| pid != Pid::this()).collect();
+        let mut children = tree::children_of(Pid::this());
+        children.retain(|pid| !above.contains(pid) && self.processes.iter().all(|process| process.pid != *pid));
+        children
     }
 
     fn kill_tree(&mut self, child: ChildId) -> Walk {
