@@ -25,19 +25,3 @@ fn a_command_that_is_not_there_and_a_container_that_stays() {
     podman.all_ended();
     podman.ok(&["rm", "c"]);
 }
-
-#[test]
-fn exec_is_not_supported_yet_and_harms_nothing() {
-    let podman = Podman::new(Runtime::Runc);
-    podman.run(&["run", "--name", "c", "-di"], &["cat"]).ok();
-    let monitor = podman.monitor_of("c");
-    for options in [["exec", "--tty=false"], ["exec", "--tty=true"], ["exec", "--detach"]] {
-        let exec = podman.command(&[&options[..], &["c", "true"]].concat());
-        assert_ne!(exec.status, Status::Exited(0), "{exec:?}");
-    }
-    assert!(!monitor.has_ended());
-    let mut attach = podman.start(&["attach", "c"]);
-    attach.send(b"still here");
-    assert!(attach.finish().ok().contains("still here"));
-    assert_eq!(podman.ok(&["wait", "c"]), "0\n");
-}

@@ -93,7 +93,7 @@ fn inspected() {
 fn logs_are(podman: &Podman, wanted: &str) {
     let path = podman.inspect("c", "{{.HostConfig.LogConfig.Path}}");
     wait::file(path.as_ref(), Deadline::usual(), &format!("the logs {wanted:?}"), |log| {
-        let lines = log?.iter().filter(|byte| **byte == b'\n').count();
+        let lines = String::from_utf8_lossy(log?).lines().count();
         (lines == wanted.lines().count()).then_some(())
     });
     assert_eq!(podman.ok(&["logs", "c"]), wanted);

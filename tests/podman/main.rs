@@ -2,6 +2,7 @@
 
 mod attach;
 mod crun;
+mod exec;
 mod failures;
 mod life;
 mod logs;

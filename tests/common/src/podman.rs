@@ -46,6 +46,9 @@ impl Podman {
         let mut import = podman.start(&["import", "--change", "ENV PATH=/bin", "-", IMAGE]);
         import.send(image());
         import.finish().ok();
+        // Instead of a monitor that does not work, Podman silently takes another.
+        let taken = podman.ok(&["info", "--format", "{{.Host.Conmon.Path}}"]);
+        assert_eq!(Path::new(taken.trim_end()), podman.monitor, "the monitor that Podman takes");
         podman
     }
 

@@ -1,5 +1,6 @@
 //! Waiting with a bound.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -12,7 +13,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 /// How long anything may take that must happen: far above what it takes, as it is only reached by a failure.
-pub const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(20);
+
+/// How many times slower than usual the machine is, which an emulated one says in this variable.
+pub const SLOWNESS: &str = "DUNNAGE_TEST_SLOWNESS";
 
 /// The time by which something must have happened.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +30,8 @@ impl Deadline {
 
     /// The usual one.
     pub fn usual() -> Self {
-        Self::after(BOUND)
+        let slowness = env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+        Self::after(BOUND * slowness)
     }
 
     /// Whether it has passed.
