@@ -110,3 +110,24 @@ fn i05_signals_that_come_as_soon_as_the_pid_is_known_are_survived() {
         assert_eq!(monitor.exit_code(), "5", "signal {signal}");
     }
 }
+
+/// Past the user's limit of watches (`fs.epoll.max_user_watches`) the kernel refuses the ones for processes.
+#[test]
+fn r2_the_end_of_a_process_that_cannot_be_watched_is_noticed_all_the_same() {
+    let sandbox = Sandbox::with(&Script::new([Step::wait("end"), Step::Exit(7)]));
+    let end = sandbox.event("end");
+    // The first that fail are for the runtime and the container; those before are for signals, pipes, fifos and clients.
+    let refuse = "-e trace=epoll_ctl -e inject=epoll_ctl:error=ENOSPC:when=7+2";
+    let mut monitor = sandbox
+        .monitor(&Tool::under_test())
+        .option("--log-level", "warn")
+        .through(&format!("exec strace -D -f -qqq -o \"$DUNNAGE_SANDBOX/trace\" {refuse}"))
+        .start();
+    monitor.pid();
+    end.fire();
+    assert_eq!(monitor.exit_code(), "7");
+    monitor.end();
+    let trace = fs::read_to_string(sandbox.root().join("trace")).expect("a trace");
+    let refused = trace.lines().filter(|line| line.contains("EPOLL_CTL_ADD") && line.contains("INJECTED")).count();
+    assert_eq!(refused, 2, "{trace}");
+}
