@@ -3,8 +3,10 @@
 use std::fs;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Out, Running, Sandbox, Script, Status, Step, Tool, descriptors};
+use dunnage_testing::{Out, Running, Sandbox, Script, Status, Step, SyncPipe, Tool, descriptors};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
+use nix::unistd::pipe2;
 
 /// What the long side has open, standard streams aside.
 fn open_files(running: &Running<'_>) -> Vec<String> {
@@ -79,6 +81,23 @@ fn l01_without_dev_null_nothing_is_started() {
     assert_eq!(monitor.stderr(), "dunnage: error: cannot open /dev/null: No such file or directory (os error 2)\n");
     assert_eq!(monitor.messages(), Vec::<serde_json::Value>::new());
     assert!(!sandbox.monitor_pid_file().exists());
+}
+
+#[test]
+fn a_caller_that_never_reads_its_sync_pipe_is_given_up_although_signals_come() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(5)]));
+    let (_reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("a pipe");
+    while nix::unistd::write(&writer, &[b'x'; 4096]).is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe that blocks");
+    let monitor = sandbox.monitor(&Tool::under_test()).sync_pipe(SyncPipe::Absent);
+    let monitor = monitor.fd(writer, 9).env("_OCI_SYNCPIPE", "9").start();
+    let long = monitor.long();
+    wait::eventually(Deadline::usual(), "a wait for the caller", || sandbox.pid_file().exists());
+    for _ in 0..20 {
+        long.signal(libc::SIGHUP);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(monitor.exit_code(), "5");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) container_pid_file: PathBuf,
     /// `--timeout`: when the process is killed, counted from when its PID is known.
     pub(crate) timeout: Option<Duration>,
+    /// `--replace-listen-pid`: the runtime's LISTEN_PID is its own, whatever the shim's says.
+    pub(crate) replace_listen_pid: bool,
     /// What the container's standard streams are.
     pub(crate) stdio: Stdio,
     /// `--leave-stdin-open`: an attach client that ends its input does not end the container's.
@@ -114,8 +116,6 @@ pub(crate) struct Runtime {
     pub(crate) no_pivot: bool,
     /// `--no-new-keyring`.
     pub(crate) no_new_keyring: bool,
-    /// `--replace-listen-pid`.
-    pub(crate) replace_listen_pid: bool,
 }
 
 /// What a container has for standard streams.

@@ -345,7 +345,7 @@ fn an_exec_and_a_restore_are_jobs_of_their_own() {
     }
     assert_eq!(config_with("-T 5").timeout, Some(Duration::from_secs(5)));
     assert_eq!(config_with("-T 0").timeout, None);
-    assert!(config_with("--replace-listen-pid").runtime.replace_listen_pid);
+    assert!(config_with("--replace-listen-pid").replace_listen_pid);
 }
 
 #[test]

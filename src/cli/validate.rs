@@ -76,9 +76,9 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             opts: given.runtime_opts,
             no_pivot: given.no_pivot,
             no_new_keyring: given.no_new_keyring,
-            replace_listen_pid: given.replace_listen_pid,
         },
         container_pid_file,
+        replace_listen_pid: given.replace_listen_pid,
         timeout: u64::try_from(given.timeout).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs),
         stdio: match (given.terminal, given.stdin) {
             (true, _) => Stdio::Terminal,

@@ -125,12 +125,11 @@ impl Monitor {
         let mut fifos = Vec::new();
         if let Some(bundle) = config.bundle() {
             let link_dir = config.attach.link_dir.as_deref();
-            let (socket, listener) =
-                AttachSocket::create(bundle, link_dir, &config.uuid).context(|| "cannot let clients attach")?;
+            let (socket, listener) = AttachSocket::create(bundle, link_dir, &config.uuid)?;
             attach = Some(socket);
             relay.listen(&event_loop, listener).context(|| "cannot watch the attach socket")?;
             for fifo in [Fifo::Ctl, Fifo::Winsz] {
-                fifos.push(ControlFifo::create(&event_loop, bundle, fifo).context(|| "cannot be controlled")?);
+                fifos.push(ControlFifo::create(&event_loop, bundle, fifo)?);
             }
         }
         Ok(Self {
@@ -193,7 +192,7 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
-            listen_pid: passes_to_runtime(runtime.replace_listen_pid, [self.short_side, process::id()])?,
+            listen_pid: passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])?,
         };
         let spec = CallSpec {
             job: if self.config.is_exec() { reaper::Job::Exec } else { reaper::Job::Create },
@@ -353,12 +352,17 @@ impl Monitor {
     }
 
     fn handle_requests(&mut self, source: Source) {
-        let (relay, log) = (&mut self.relay, &mut self.log);
+        let relay = &mut self.relay;
+        let mut reopen = false;
         for fifo in self.fifos.iter_mut().filter(|fifo| fifo.source() == source) {
             fifo.handle(&self.event_loop, |request| match request {
                 Request::Resize { height, width } => relay.resize(height, width),
-                Request::ReopenLogs => log.reopen(),
+                Request::ReopenLogs => reopen = true,
             });
+        }
+        // Once for all that came at once: what was read before goes to the old file in any case.
+        if reopen {
+            self.log.reopen();
         }
     }
 }

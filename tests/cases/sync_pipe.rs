@@ -14,7 +14,7 @@ type Change = for<'a> fn(Monitor<'a>, &'a Sandbox) -> Monitor<'a>;
 #[test]
 fn l01_every_failure_is_one_message() {
     let as_it_is: Change = |monitor, _| monitor;
-    let with_terminal: Change = |monitor, _| monitor.flag("-t").option("--runtime-grace", "1");
+    let with_terminal: Change = |monitor, _| monitor.flag("-t");
     let exits = |code| vec![Step::err("why\n"), Step::Exit(code)];
     let cases: Vec<(&str, Vec<Step>, Change)> = vec![
         ("status 1", exits(1), as_it_is),
@@ -47,7 +47,8 @@ fn l01_every_failure_is_one_message() {
     for (case, runtime, change) in cases {
         for legacy in [false, true] {
             let sandbox = Sandbox::with(&Script::runtime(runtime.clone()).payload([Step::Hang]));
-            let monitor = change(dunnage(&sandbox), &sandbox);
+            // What the payload holds open is waited for only so long.
+            let monitor = change(dunnage(&sandbox).option("--runtime-grace", "0.3"), &sandbox);
             let mut monitor = if legacy { monitor.legacy() } else { monitor }.start();
             let messages = monitor.messages();
             assert_eq!(messages.len(), 1, "{case}: {messages:?}; stderr: {}", monitor.stderr());
@@ -80,6 +81,21 @@ fn l01_a_long_error_fits_into_one_message() {
         assert!(message.to_string().len() < 4096, "{} bytes", message.to_string().len());
         assert!(said.len() > 300, "as much as fits: {said:?}");
         assert!(text.ends_with(said), "the end is kept: {said:?}");
+    }
+}
+
+#[test]
+fn l01_a_directory_that_is_missing_is_said_before_anything_starts() {
+    for option in ["-b", "--exit-dir", "--persist-dir", "--socket-dir-path"] {
+        let sandbox = Sandbox::with(&Script::new([]));
+        let missing = sandbox.root().join("missing");
+        let monitor = if option == "--socket-dir-path" { dunnage(&sandbox).socket_dir() } else { dunnage(&sandbox) };
+        let mut monitor = monitor.option(option, &missing).start();
+        assert_eq!(monitor.status(), Status::Exited(1), "{option}");
+        let stderr = monitor.stderr();
+        assert_eq!(stderr.lines().count(), 1, "{option}: {stderr}");
+        assert!(stderr.contains(missing.to_str().expect("a plain path")), "{option}: {stderr}");
+        assert_eq!(monitor.messages().len(), 0, "{option}");
     }
 }
 

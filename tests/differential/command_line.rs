@@ -33,7 +33,7 @@ fn refuses(test: &str, change: Change) {
 
 #[test]
 fn bad_options_are_refused() {
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 23] = [
         ("bad_options_are_refused: none", |monitor| monitor.bare()),
         ("bad_options_are_refused: no id", |monitor| monitor.without("-c")),
         ("bad_options_are_refused: no uuid", |monitor| monitor.without("-u")),
@@ -49,6 +49,7 @@ fn bad_options_are_refused() {
         ("bad_options_are_refused: no such runtime", |monitor| monitor.option("-r", "/no/such/runtime")),
         ("bad_options_are_refused: runtime not executable", |monitor| monitor.option("-r", "/etc/passwd")),
         ("bad_options_are_refused: log driver", |monitor| monitor.option("-l", "strange:/x")),
+        ("bad_options_are_refused: json-file", |monitor| monitor.option("-l", "json-file:/x")),
         ("bad_options_are_refused: log level", |monitor| monitor.option("--log-level", "loud")),
         ("bad_options_are_refused: empty log", |monitor| monitor.option("-l", "")),
         ("bad_options_are_refused: log without a file", |monitor| monitor.option("-l", "k8s-file:")),

@@ -29,17 +29,17 @@ impl Findings {
     }
 
     /// From here on this text is replaced by the name: it differs from run to run.
-    pub(crate) fn hide(&mut self, text: impl ToString, name: &str) {
+    pub(crate) fn hide(&mut self, text: &impl ToString, name: &str) {
         self.hidden.push((text.to_string(), name.to_owned()));
     }
 
     /// Notes something under a name.
-    pub(crate) fn note(&mut self, name: impl ToString, value: impl Debug) {
+    pub(crate) fn note(&mut self, name: impl Into<String>, value: impl Debug) {
         let mut value = format!("{value:?}");
         for (text, name) in &self.hidden {
-            value = hide_whole(&value, text, name);
+            value = replace_word(&value, text, name);
         }
-        let name = name.to_string();
+        let name = name.into();
         let before = self.found.insert(name.clone(), value);
         assert!(before.is_none(), "{name} is noted twice");
     }
@@ -49,7 +49,7 @@ impl Findings {
         // The socket's path is the monitor's own affair.
         let mut argv = facts.argv.clone();
         if let Some(option) = argv.iter().position(|word| word == "--console-socket") {
-            argv[option + 1] = "SOCKET".to_owned();
+            "SOCKET".clone_into(&mut argv[option + 1]);
         }
         self.note(format!("{who}: argv"), argv);
         self.note(format!("{who}: env"), &facts.env);
@@ -85,20 +85,19 @@ impl Findings {
     }
 }
 
-/// Replaces a text, but a number only where it is not part of a longer one.
-fn hide_whole(value: &str, text: &str, name: &str) -> String {
-    let mut out = String::with_capacity(value.len());
+/// Replaces a text where it does not go on as a number: a pid must not be found in a longer one, or in an id.
+fn replace_word(value: &str, text: &str, name: &str) -> String {
+    let mut replaced = String::new();
     let mut rest = value;
     while let Some(at) = rest.find(text) {
         let (before, after) = (&rest[..at], &rest[at + text.len()..]);
-        let digit = |character: Option<char>| character.is_some_and(|character| character.is_ascii_digit());
-        let longer = digit(before.chars().next_back().or(out.chars().next_back())) || digit(after.chars().next());
-        let number = text.bytes().all(|byte| byte.is_ascii_digit());
-        out.push_str(before);
-        out.push_str(if number && longer { text } else { name });
+        let longer =
+            before.ends_with(|c: char| c.is_alphanumeric()) || after.starts_with(|c: char| c.is_alphanumeric());
+        replaced.push_str(before);
+        replaced.push_str(if longer && text.parse::<i32>().is_ok() { text } else { name });
         rest = after;
     }
-    out + rest
+    replaced + rest
 }
 
 /// Runs the script under conmon and under dunnage, each in a sandbox of its own, and compares.
@@ -132,7 +131,7 @@ pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings
 }
 
 #[test]
-fn a_pid_is_hidden_where_it_is_whole() {
-    assert_eq!(hide_whole("644 0644 6440 (644)", "644", "PID"), "PID 0644 6440 (PID)");
-    assert_eq!(hide_whole("/tmp/x1/y", "/tmp/x", "DIR"), "DIR1/y");
+fn pids_are_hidden_as_words() {
+    assert_eq!(replace_word("345 [345] 0123456 345a", "345", "PID"), "PID [PID] 0123456 345a");
+    assert_eq!(replace_word("/tmp/x/bundle", "/tmp/x", "DIR"), "DIR/bundle");
 }

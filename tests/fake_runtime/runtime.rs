@@ -30,7 +30,7 @@ use steps::Process;
 // SAFETY: the only symbol of this name; it has the C signature.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
-    match run(env::args_os().skip(1).collect()) {
+    match run(&env::args_os().skip(1).collect::<Vec<_>>()) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("fake-runtime: {error}");
@@ -39,8 +39,8 @@ pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
     }
 }
 
-fn run(args: Vec<OsString>) -> Result<(), Box<dyn Error>> {
-    if let [mode, directory, terminal, json] = args.as_slice()
+fn run(args: &[OsString]) -> Result<(), Box<dyn Error>> {
+    if let [mode, directory, terminal, json] = args
         && mode == "steps"
     {
         if !terminal.is_empty() && console::adopt(Path::new(terminal)).is_err() {
@@ -51,7 +51,7 @@ fn run(args: Vec<OsString>) -> Result<(), Box<dyn Error>> {
         let steps = Vec::from_json(&steps).ok_or("these are no steps")?;
         return Process::new(directory.into()).run(&steps);
     }
-    let call = Call::parse(&args);
+    let call = Call::parse(args);
     let directory = call.script.parent().unwrap_or(Path::new("/")).to_owned();
     steps::write_json(&directory.join(script::RUNTIME_FACTS), &Facts::collect()?)?;
     let script = fs::read(&call.script).map_err(|error| format!("{}: {error}", call.script.display()))?;

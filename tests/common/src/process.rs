@@ -94,9 +94,8 @@ impl Process {
 
     /// Waits for its end.
     pub fn wait_end(&self, deadline: Deadline, what: &str) {
-        if !wait::poll_for(self.pidfd.as_fd(), PollFlags::POLLIN, deadline) {
-            panic!("waited in vain for the end of {what} (pid {}): {}", self.pid(), self.describe());
-        }
+        let ended = wait::poll_for(self.pidfd.as_fd(), PollFlags::POLLIN, deadline);
+        assert!(ended, "waited in vain for the end of {what} (pid {}): {}", self.pid(), self.describe());
     }
 
     /// Waits for the end of our own child, and reaps it.

@@ -12,7 +12,7 @@ use std::{env, process};
 use crate::process::Process;
 use crate::script::{self, Script};
 use crate::wait::{self, Deadline};
-use crate::{Monitor, Tool, Wire};
+use crate::{Facts, Monitor, Tool, Wire};
 use nix::sys::stat::Mode;
 
 /// In the environment of everything that is started in a sandbox, so that it can be found at the end.
@@ -32,7 +32,8 @@ impl Sandbox {
         let name = format!("dunnage-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let root = env::temp_dir().join(name);
         let sandbox = Self { bundle: root.join("bundle"), root };
-        for dir in [&sandbox.root, &sandbox.bundle, &sandbox.exits(), &sandbox.persist(), &sandbox.sockets()] {
+        let dirs = [&sandbox.bundle, &sandbox.exits(), &sandbox.persist(), &sandbox.sockets(), &sandbox.temporary()];
+        for dir in [&sandbox.root].into_iter().chain(dirs) {
             DirBuilder::new().mode(0o755).create(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         }
         sandbox
@@ -113,6 +114,11 @@ impl Sandbox {
         self.root.join("sockets")
     }
 
+    /// `TMPDIR`.
+    pub fn temporary(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
     /// The k8s-file.
     pub fn log(&self) -> PathBuf {
         self.root.join("ctr.log")
@@ -143,16 +149,24 @@ impl Sandbox {
     /// Everything that was started here and still lives.
     pub fn processes(&self) -> Vec<Process> {
         let marker = [MARKER.as_bytes(), b"=", self.root.as_os_str().as_bytes()].concat();
-        let marked = |pid: i32| {
+        let is_ours = |pid: i32| {
             let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             env.split(|byte| *byte == 0).any(|variable| variable == marker)
         };
         let pids = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
             let pid = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
-            (pid != i32::try_from(process::id()).ok()? && marked(pid)).then_some(pid)
+            (pid != i32::try_from(process::id()).ok()? && is_ours(pid)).then_some(pid)
         });
         // Looked at once more now that the pid cannot go to another.
-        pids.filter_map(Process::open).filter(|process| marked(process.pid())).collect()
+        pids.filter_map(Process::open).filter(|process| is_ours(process.pid())).collect()
+    }
+
+    /// Where the runtime was told to send its terminal.
+    pub fn console_socket(&self) -> Option<PathBuf> {
+        let json = fs::read(self.bundle.join(script::RUNTIME_FACTS)).ok()?;
+        let runtime = Facts::from_json(&serde_json::from_slice(&json).ok()?)?;
+        let option = runtime.argv.iter().position(|word| word == "--console-socket")?;
+        runtime.argv.get(option + 1).map(PathBuf::from)
     }
 
     fn kill_everything(&self) {
@@ -162,7 +176,9 @@ impl Sandbox {
             if processes.is_empty() {
                 return;
             }
-            processes.iter().for_each(|process| process.signal(nix::libc::SIGKILL));
+            for process in &processes {
+                process.signal(nix::libc::SIGKILL);
+            }
             for process in processes {
                 process.wait_end(Deadline::usual(), "a process that was killed at the end of the test");
             }
@@ -180,6 +196,10 @@ impl Default for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kill_everything();
+        // conmon leaves it, outside of the sandbox, when create failed.
+        if let Some(socket) = self.console_socket() {
+            let _ = fs::remove_file(socket);
+        }
         if let Err(error) = fs::remove_dir_all(&self.root) {
             eprintln!("{}: {error}", self.root.display());
         }
