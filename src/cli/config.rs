@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dunnage_runtime::reaper::Timing;
 use log::LevelFilter;
+use nix::sys::socket::UnixAddr;
 
 /// A process to start through the runtime, and to watch.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) log: Logging,
     /// What is left behind when the container has ended.
     pub(crate) exit: Exit,
+    /// `--sdnotify-socket`: where a container's sd_notify messages go; an exec shares those of its container.
+    pub(crate) sdnotify_socket: Option<UnixAddr>,
     /// How the shim becomes a process of its own.
     pub(crate) detach: Detach,
     /// `--syslog`: the shim's own messages go to syslog as well.

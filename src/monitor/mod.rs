@@ -4,6 +4,7 @@ mod ending;
 
 use std::mem;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process;
 use std::time::Instant;
 
@@ -17,6 +18,8 @@ use nix::sys::signal::Signal;
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
+use crate::notify::NotifyProxy;
+use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{
@@ -101,6 +104,8 @@ struct Monitor {
     attach: Option<AttachSocket>,
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
+    notify: Option<NotifyProxy>,
+    oom: Option<OomWatch>,
     sync: SyncPipe,
     inherited: InheritedFds,
     oom_score: OomScore,
@@ -132,6 +137,13 @@ impl Monitor {
                 fifos.push(ControlFifo::create(&event_loop, bundle, fifo)?);
             }
         }
+        let notify = match (config.bundle(), config.sdnotify_socket) {
+            (Some(bundle), Some(host)) => Some(
+                NotifyProxy::create(&event_loop, bundle, host)
+                    .context(|| "cannot pass on the container's notifications")?,
+            ),
+            _ => None,
+        };
         Ok(Self {
             driver: Driver::new(config.timing),
             sync: SyncPipe::new(None, Dialect::of(&config)),
@@ -143,6 +155,8 @@ impl Monitor {
             attach,
             fifos,
             console,
+            notify,
+            oom: None,
             inherited,
             oom_score,
             short_side,
@@ -233,7 +247,8 @@ impl Monitor {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+        let oom = self.oom.as_ref().and_then(OomWatch::next_timeout);
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), oom, self.ending_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -253,6 +268,8 @@ impl Monitor {
             Source::ConsoleListener => self.accept_console(now),
             Source::ConsoleConnection => self.receive_terminal(now),
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
+            Source::Oom => self.look_for_oom(now),
+            Source::Notify => self.pass_notifications(now),
         }
     }
 
@@ -282,6 +299,9 @@ impl Monitor {
         if self.log.deadline().is_some_and(|at| at <= now) {
             self.log.handle_deadline();
         }
+        if self.oom.as_ref().and_then(OomWatch::next_timeout).is_some_and(|at| at <= now) {
+            self.look_for_oom(now);
+        }
         if self.ending_timeout().is_some_and(|at| at <= now) {
             self.handle_ending_timeout(now);
         }
@@ -294,6 +314,10 @@ impl Monitor {
                     info!("the process is {pid}");
                     self.close_console();
                     self.relay.take_stderr_tail();
+                    // Before the caller lets it run.
+                    if self.oom_directories().next().is_some() {
+                        self.oom = OomWatch::start(&self.event_loop, pid.as_raw());
+                    }
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
                     sys::trim_heap();
@@ -348,6 +372,33 @@ impl Monitor {
     fn close_console(&mut self) {
         if let Some(console) = self.console.take() {
             console.close(&self.event_loop);
+        }
+    }
+
+    /// Marks an OOM of the container, once.
+    fn look_for_oom(&mut self, now: Instant) {
+        if let Some(watch) = &mut self.oom
+            && watch.look(now)
+        {
+            oom::mark(self.oom_directories());
+            self.close_oom();
+        }
+    }
+
+    /// Where the caller looks for the mark of an OOM.
+    fn oom_directories(&self) -> impl Iterator<Item = &Path> {
+        self.config.exit.persist_dir.as_deref().into_iter().chain(self.config.bundle())
+    }
+
+    fn close_oom(&mut self) {
+        if let Some(watch) = self.oom.take() {
+            watch.close(&self.event_loop);
+        }
+    }
+
+    fn pass_notifications(&mut self, now: Instant) {
+        if let Some(notify) = &mut self.notify {
+            notify.handle(&self.event_loop, now);
         }
     }
 

@@ -1,22 +1,25 @@
 //! The attach socket: where clients find it, and that it goes away at the end.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use log::warn;
-use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
 
 use crate::error::{Context, Result};
+use crate::socket_file::{self, remove_leftover};
 
 /// The longest path that a socket's address holds, its final NUL aside: `sun_path` has 108 bytes.
 const MAX_SOCKET_PATH: usize = 107;
+
+/// The name of the socket.
+const NAME: &str = "attach";
 
 /// How many clients may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -40,9 +43,9 @@ impl AttachSocket {
             symlink(bundle, &path).context(|| format!("cannot make the link {}", path.display()))?;
             made.link = Some(Made::at(path)?);
         }
-        let path = bundle.join("attach");
+        let path = bundle.join(NAME);
         remove_leftover(&path)?;
-        let listener = bind_in(bundle, &path).context(|| format!("cannot make the socket {}", path.display()))?;
+        let listener = bind_in(bundle).context(|| format!("cannot make the socket {}", path.display()))?;
         made.socket = Some(Made::at(path)?);
         Ok((made, listener))
     }
@@ -131,36 +134,24 @@ fn link_path(dir: &Path, uuid: &OsStr) -> PathBuf {
     path
 }
 
-/// Removes whatever an earlier run left, as conmon does; a link, not what it leads to.
-pub(super) fn remove_leftover(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).context(|| format!("cannot replace {}", path.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A socket at `path` in `dir` that clients can connect to.
-fn bind_in(dir: &Path, path: &Path) -> io::Result<OwnedFd> {
+/// A socket in `dir` that clients can connect to.
+fn bind_in(dir: &Path) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     // Before it is bound, so that its file never has another mode.
     fchmod(&listener, Mode::S_IRWXU)?;
-    let dir: File = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(dir)?;
-    let name = path.file_name().unwrap_or_default();
-    // The path by which the directory is reached may be longer than an address; this one never is.
-    let address = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
-    bind(listener.as_raw_fd(), &UnixAddr::new(&address)?)?;
+    socket_file::bind(&listener, dir, NAME)?;
     listen(&listener, Backlog::new(BACKLOG)?)?;
     Ok(listener)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-    use nix::sys::socket::{MsgFlags, connect, send};
+    use nix::sys::socket::{MsgFlags, UnixAddr, connect, send};
 
     use super::*;
     use crate::relay::tests::Directory;

@@ -13,9 +13,9 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use super::attach::remove_leftover;
 use super::rearm;
 use crate::error::{Context, Result};
+use crate::socket_file::remove_leftover;
 use crate::source::Source;
 
 /// The largest number of rows or columns.

@@ -4,7 +4,7 @@ use std::fs;
 
 use dunnage_testing::{Out, Running, Sandbox, Script, Step};
 
-use crate::dunnage;
+use crate::{dunnage, idle};
 
 /// The monitor's private memory in KiB.
 fn private(monitor: &Running<'_>) -> usize {
@@ -33,7 +33,8 @@ fn a05_a_flood_of_output_takes_no_memory() {
     go.fire();
     done.wait();
     let after = private(&monitor);
-    assert!(after <= before + 64, "{before} KiB, then {after} KiB");
+    // Either may have been looked at with the buffers in use.
+    assert!(after <= before + 512, "{before} KiB, then {after} KiB");
 }
 
 #[test]
@@ -50,13 +51,7 @@ fn a05_clients_that_do_not_read_take_bounded_memory() {
         dunnage_testing::wait::readable(client, dunnage_testing::wait::Deadline::usual(), "output");
     }
     // It stands still once everything is full.
-    let long = monitor.long();
-    let ran = || fs::read_to_string(long.proc_dir().join("schedstat")).expect("the time it ran");
-    dunnage_testing::wait::eventually(dunnage_testing::wait::Deadline::usual(), "the monitor to pause", || {
-        let before = ran();
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        before == ran()
-    });
-    let grown = private(&monitor) - before;
+    idle(monitor.long());
+    let grown = private(&monitor).saturating_sub(before);
     assert!(grown < 5 * 1024, "{grown} KiB");
 }

@@ -209,19 +209,23 @@ impl Driver {
         watched: Watched,
     ) {
         let Some(process) = self.processes.iter().find(|process| process.watched == watched) else { return };
-        match (process.role, process.end()) {
-            (Role::Child(child), _) => self.collect(event_loop, now, child),
-            (_, End::NotYet) => return,
-            (role @ Role::Runtime(call), End::Gone(status)) => {
+        match process.role {
+            // It is asked there alone: a status can be had only once (R2).
+            Role::Child(child) => self.collect(event_loop, now, child),
+            role @ Role::Runtime(call) => {
+                let status = match process.end() {
+                    End::NotYet => return,
+                    End::Gone(status) => status,
+                    // Not seen: a runtime is a child of this process.
+                    End::Unreaped => ExitStatus::Unknown,
+                };
                 self.give_up(event_loop, role);
                 self.reaper.handle_runtime_exit(now, call, status);
             }
-            (role @ Role::Runtime(call), End::Unreaped) => {
-                // Not seen: a runtime is a child of this process.
-                self.give_up(event_loop, role);
-                self.reaper.handle_runtime_exit(now, call, ExitStatus::Unknown);
-            }
-            (role @ Role::Leftover(call), End::Gone(_) | End::Unreaped) => {
+            role @ Role::Leftover(call) => {
+                if matches!(process.end(), End::NotYet) {
+                    return;
+                }
                 self.give_up(event_loop, role);
                 self.reaper.handle_process_exit(now, call);
             }

@@ -139,12 +139,16 @@ impl<'a> Running<'a> {
 
     /// Waits for the exit file, and gives what is in it.
     pub fn exit_code(&self) -> String {
-        self.exit_code_within(wait::BOUND)
+        self.exit_code_by(Deadline::usual())
     }
 
     /// The same with a bound of its own.
     pub fn exit_code_within(&self, bound: Duration) -> String {
-        let code = wait::file_exists(&self.sandbox.exit_file(), Deadline::after(bound));
+        self.exit_code_by(Deadline::after(bound))
+    }
+
+    fn exit_code_by(&self, deadline: Deadline) -> String {
+        let code = wait::file_exists(&self.sandbox.exit_file(), deadline);
         String::from_utf8(code).expect("an exit file is text")
     }
 
