@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Monitor, Process, Running, Sandbox, Script, Step, Tool, descriptors, mode};
@@ -87,9 +88,14 @@ impl Drop for Memory {
         for process in procs.lines().filter_map(|pid| Process::open(pid.parse().ok()?)) {
             process.signal(nix::libc::SIGKILL);
         }
-        let gone = || fs::remove_dir(&self.dir).is_ok() || !self.dir.exists();
-        if !thread::panicking() {
-            wait::eventually(Deadline::usual(), &format!("{} to be empty", self.dir.display()), gone);
+        let deadline = Deadline::usual();
+        while fs::remove_dir(&self.dir).is_err() && self.dir.exists() {
+            if deadline.passed() {
+                eprintln!("{} is not empty", self.dir.display());
+                return;
+            }
+            // No panic, which would hide the first one.
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
