@@ -34,7 +34,7 @@ impl Deadline {
         Instant::now() >= self.0
     }
 
-    fn left(self) -> PollTimeout {
+    pub(crate) fn left(self) -> PollTimeout {
         // Rounded up, so that a poll never ends just before the deadline.
         let millis = self.0.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
         PollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
@@ -107,9 +107,17 @@ pub fn file_exists(path: &Path, deadline: Deadline) -> Vec<u8> {
 }
 
 /// Waits for what the kernel has no event for, such as a change in /proc, by looking again and again.
-pub fn eventually(deadline: Deadline, what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(deadline: Deadline, what: &str, holds: impl FnMut() -> bool) {
+    assert!(whether(deadline, holds), "waited in vain for {what}");
+}
+
+/// The same, for who has another answer to that than a panic.
+pub fn whether(deadline: Deadline, mut holds: impl FnMut() -> bool) -> bool {
     while !holds() {
-        assert!(!deadline.passed(), "waited in vain for {what}");
+        if deadline.passed() {
+            return false;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    true
 }

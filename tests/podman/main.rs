@@ -1,0 +1,9 @@
+//! Podman on dunnage: what its users see, with the runtimes and log drivers there are.
+
+mod attach;
+mod crun;
+mod failures;
+mod life;
+mod logs;
+mod run;
+mod terminal;
