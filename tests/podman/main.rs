@@ -5,5 +5,7 @@ mod crun;
 mod failures;
 mod life;
 mod logs;
+mod notify;
+mod oom;
 mod run;
 mod terminal;
