@@ -6,5 +6,7 @@ mod exec;
 mod failures;
 mod life;
 mod logs;
+mod notify;
+mod oom;
 mod run;
 mod terminal;

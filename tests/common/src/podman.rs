@@ -1,6 +1,6 @@
 //! Podman with the monitor under test, and nothing in common with any other Podman of the machine.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +75,13 @@ impl Podman {
     /// The same to its end, without input.
     pub fn run(&self, podman: &[&str], container: &[&str]) -> Finished {
         self.start_container(podman, container).finish()
+    }
+
+    /// The same with variables in Podman's environment.
+    pub fn run_with(&self, env: &[(&str, &OsStr)], podman: &[&str], container: &[&str]) -> Finished {
+        let env = env.iter().map(|&(name, value)| (name.into(), value.to_owned()));
+        let env: Vec<_> = self.environment().into_iter().chain(env).collect();
+        Program::start(&self.container_argv(podman, container), &env).finish()
     }
 
     /// The same on a terminal.
