@@ -21,7 +21,8 @@ fn exists(sandbox: &Sandbox, file: &str) -> bool {
 #[test]
 fn b11_while_it_delays_a_shim_holds_nothing_and_forgets_the_log() {
     let sandbox = Sandbox::with(&Script::new([Step::out("hello\n"), Step::Exit(0)]));
-    let command = [Step::run(&["/bin/touch", "ran"])];
+    let ran = sandbox.root().join("ran");
+    let command = [Step::run(&["/bin/touch", &ran.to_string_lossy()])];
     let mut monitor = sandbox.monitor(&Tool::under_test()).exit_command(&command).option("--exit-delay", "300").start();
     monitor.pid();
     let long = monitor.long();
@@ -34,6 +35,7 @@ fn b11_while_it_delays_a_shim_holds_nothing_and_forgets_the_log() {
     long.signal(libc::SIGUSR1);
     long.signal(libc::SIGTERM);
     monitor.end();
+    assert!(ran.exists());
     assert!(!sandbox.log().exists());
 }
 
