@@ -126,8 +126,8 @@ fn b09_without_sync_there_is_one_short_side() {
 /// The monitor's private memory in KiB.
 fn private(process: &Process) -> usize {
     let rollup = fs::read_to_string(process.proc_dir().join("smaps_rollup")).expect("the monitor's memory");
-    let dirty = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("a line");
-    dirty.trim().trim_end_matches(" kB").parse().expect("a number")
+    let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a line");
+    anonymous.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 #[test]
