@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -75,6 +76,27 @@ impl Podman {
     /// The same to its end, without input.
     pub fn run(&self, podman: &[&str], container: &[&str]) -> Finished {
         self.start_container(podman, container).finish()
+    }
+
+    /// The same with descriptors from 3 on.
+    pub fn run_with(&self, fds: &[BorrowedFd<'_>], podman: &[&str], container: &[&str]) -> Finished {
+        Program::start_with(&self.container_argv(podman, container), &self.environment(), fds).finish()
+    }
+
+    /// The same as systemd starts the service of these sockets.
+    pub fn start_activated(&self, sockets: &[BorrowedFd<'_>], podman: &[&str], container: &[&str]) -> Program {
+        // LISTEN_PID is that of Podman itself, which only the started process knows.
+        let script = "export LISTEN_PID=$$; exec \"$@\"";
+        let shell = words(["/bin/sh", "-c", script, "sh"]);
+        let argv = [shell, self.container_argv(podman, container)].concat();
+        let mut env = self.environment();
+        env.push(("LISTEN_FDS".into(), sockets.len().to_string().into()));
+        Program::start_with(&argv, &env, sockets)
+    }
+
+    /// Runs `podman` to its end with descriptors from 3 on.
+    pub fn command_with(&self, fds: &[BorrowedFd<'_>], args: &[&str]) -> Finished {
+        Program::start_with(&self.argv(args), &self.environment(), fds).finish()
     }
 
     /// The same on a terminal.
