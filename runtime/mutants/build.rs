@@ -1,6 +1,7 @@
 //! Makes a copy of the reaper with all the faults in it, each behind a switch, and the simulator beside it. The product
 //! knows nothing of this.
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -14,14 +15,18 @@ fn main() {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
     copy_with_faults(&reaper, &out.join("reaper"));
-    let mut modules = format!("#[path = {:?}]\nmod reaper;\n", out.join("reaper/mod.rs"));
-    for module in ["checks", "history", "kernel", "random", "search", "world"] {
-        let path = simulator.join(module).with_extension("rs");
-        modules += &format!("#[path = {path:?}]\nmod {module};\n");
+    let mut modules = module("reaper", &out.join("reaper/mod.rs"));
+    for name in ["checks", "history", "kernel", "random", "search", "world"] {
+        modules += &module(name, &simulator.join(name).with_extension("rs"));
     }
     let names: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
-    modules += &format!("/// What the faults are, by number.\npub const FAULTS: &[&str] = &{names:?};\n");
+    writeln!(modules, "/// What the faults are, by number.\npub const FAULTS: &[&str] = &{names:?};")
+        .expect("a string");
     fs::write(out.join("modules.rs"), modules).expect("written");
+}
+
+fn module(name: &str, path: &Path) -> String {
+    format!("#[path = \"{}\"]\nmod {name};\n", path.display())
 }
 
 fn copy_with_faults(from: &Path, to: &Path) {
@@ -30,7 +35,8 @@ fn copy_with_faults(from: &Path, to: &Path) {
         let path = entry.expect("an entry").path();
         if path.is_file() {
             let file = path.file_name().expect("a name");
-            let mut source = fs::read_to_string(&path).expect("a source");
+            // Without the reaper's own tests.
+            let mut source = fs::read_to_string(&path).expect("a source").replace("#[cfg(test)]\nmod tests;\n", "");
             let (mut done, of_file) = (Vec::new(), FAULTS.iter().filter(|fault| file == fault.file));
             for fault in of_file {
                 if !done.contains(&fault.right) {
@@ -47,18 +53,19 @@ fn copy_with_faults(from: &Path, to: &Path) {
 
 /// What is right, and all the faults that may take its place.
 fn with_faults(file: &str, right: &str) -> String {
-    let mut text = String::new();
-    let mut close = "";
+    let mut chain = String::new();
+    let mut is_value = false;
     for (number, fault) in FAULTS.iter().enumerate().filter(|(_, fault)| fault.file == file && fault.right == right) {
         let switch = format!("crate::is_on({number})");
-        match fault.put {
+        let wrong = match fault.put {
             Text(text) => return text.replace("FAULT", &switch),
+            Statements(wrong) => wrong,
             Value(wrong) => {
-                text += &format!("{}if {switch} {{ {wrong} }} else ", if text.is_empty() { "(" } else { "" });
-                close = ")";
+                is_value = true;
+                wrong
             }
-            Statements(wrong) => text += &format!("if {switch} {{ {wrong} }} else "),
-        }
+        };
+        write!(chain, "if {switch} {{ {wrong} }} else ").expect("a string");
     }
-    format!("{text}{{ {right} }}{close}")
+    if is_value { format!("({chain}{{ {right} }})") } else { format!("{chain}{{ {right} }}") }
 }

@@ -139,7 +139,7 @@ impl Shim {
         if self.driver.next_timeout().is_some_and(|at| at <= now) {
             self.driver.handle_timeout(&self.event_loop, now);
         }
-        self.longest_round = self.longest_round.max(time_on_cpu() - began);
+        self.longest_round = self.longest_round.max(time_on_cpu().saturating_sub(began));
         std::iter::from_fn(|| self.driver.poll_outcome()).collect()
     }
 

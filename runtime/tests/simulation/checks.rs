@@ -306,6 +306,9 @@ impl World<'_> {
             || call.examined.is_some_and(|(examined, kinship)| examined != uid || kinship == Kinship::None);
         let shared = self.is_named_by_others(number, process.pid);
         let given_time_to_die = process.is_stuck() || matches!(process.state, State::Ending(_)) || refused || shared;
+        // A loop that was held up until the shutdown is over has time for nothing more.
+        let over = self.shutdown.is_some_and(|shutdown| self.kernel.now >= shutdown.ends);
+        let given_time_to_die = given_time_to_die || over;
         let own = self.kernel.descends(uid) || process.has_exited();
         must!(given_time_to_die || !own || process.has_exited(), "R15: the process of call {number} was left running");
         // What was another's to reap then may come down to the shim later: that is the sweep's.

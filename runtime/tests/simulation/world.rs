@@ -39,6 +39,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing that the checks ask")]
 pub(super) struct Call {
     pub(super) id: CallId,
     pub(super) plan: CallPlan,
@@ -578,6 +579,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    #[allow(clippy::too_many_lines, reason = "one line or two for each action")]
     fn carry_out_one(&mut self, action: Action) -> Result<(), Fault> {
         let now = self.now();
         match action {
