@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use dunnage_runtime::driver::{Driver, RuntimeCall, StartError, Watched};
 use dunnage_runtime::event_loop::{EventLoop, Events, Interest, Source};
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, ExitStatus, Job, Outcome, Timing};
-use dunnage_runtime::signals::Signals;
-use dunnage_runtime::sys::{Program, Ties};
+
+use dunnage_runtime::sys::{Program, Signals, Ties};
 use mio::Token;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -108,6 +108,7 @@ impl Shim {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: None,
+            listen_pid: false,
         };
         let call = self.driver.start_call(&self.event_loop, Instant::now(), RuntimeCall { program, pid_file, spec })?;
         // Nothing of these runtimes' output is waited for.
