@@ -25,7 +25,9 @@ const SYSLOG_FACILITY: u8 = 3 << 3;
 /// From here on the `log` macros reach those who read the messages of the container's shim.
 pub(crate) fn init(config: &Config) {
     let syslog = config.syslog.then(|| Syslog::new(DEV_LOG, &config.id));
-    let messages = Messages { stderr: stderr(config.level), syslog };
+    // What goes there beside an exec's output ends up in front of its user.
+    let stderr_level = if config.is_exec() { LevelFilter::Error } else { config.level };
+    let messages = Messages { stderr: stderr(config.level), stderr_level, syslog };
     let level = messages.stderr.filter();
     // It fails only if it was done before.
     if log::set_boxed_logger(Box::new(messages)).is_ok() {
@@ -78,6 +80,8 @@ impl fmt::Write for Escape<'_, '_> {
 
 struct Messages {
     stderr: env_logger::Logger,
+    /// The most that is shown there; syslog has all.
+    stderr_level: LevelFilter,
     syslog: Option<Syslog>,
 }
 
@@ -90,7 +94,9 @@ impl Log for Messages {
         if !self.stderr.matches(record) {
             return;
         }
-        self.stderr.log(record);
+        if record.level() <= self.stderr_level {
+            self.stderr.log(record);
+        }
         if let Some(syslog) = &self.syslog {
             // There is nobody left to tell that it failed.
             let _ = syslog.send(record.level(), record.args());
@@ -141,8 +147,9 @@ impl Syslog {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+    use std::sync::mpsc;
     use std::time::Duration;
-    use std::{env, fs};
+    use std::{env, fs, thread};
 
     use super::*;
 
@@ -249,9 +256,15 @@ mod tests {
     fn a_syslog_daemon_that_is_gone_or_does_not_read_holds_nobody_up() {
         let daemon = Daemon::listen("full");
         let client = daemon.client();
-        // The kernel queues /proc/sys/net/unix/max_dgram_qlen datagrams, 512 at most.
-        let error = (0..100_000).find_map(|_| client.send(Level::Info, &format_args!("again")).err());
-        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::WouldBlock));
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            // The kernel queues net.unix.max_dgram_qlen datagrams, a few hundred.
+            let error = (0..100_000).find_map(|_| client.send(Level::Info, &format_args!("again")).err());
+            let _ = ended.send(error.map(|error| error.kind()));
+        });
+        let error = end.recv_timeout(Duration::from_secs(60)).expect("it waits for the daemon");
+        assert_eq!(error, Some(ErrorKind::WouldBlock));
+        let client = daemon.client();
         drop(daemon);
         assert_eq!(client.send(Level::Info, &format_args!("gone")).unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -15,6 +15,8 @@ pub(crate) enum Source {
     Process(Watched),
     /// Something that the relay moves bytes for.
     Relay(RelaySource),
+    /// The caller says that an exec with clients may start.
+    StartPipe,
     /// The socket on which the runtime hands over the terminal.
     ConsoleListener,
     /// The runtime's connection on that socket.
@@ -23,6 +25,10 @@ pub(crate) enum Source {
     Ctl,
     /// The `winsz` fifo of the bundle.
     Winsz,
+    /// The counters of the container's memory.
+    Oom,
+    /// The container's sd_notify socket.
+    Notify,
 }
 
 /// The descriptors of the relay.
@@ -36,6 +42,12 @@ pub(crate) enum RelaySource {
     Listener,
     /// An attach client; numbers are never used twice.
     Client(u32),
+}
+
+impl From<Watched> for Source {
+    fn from(watched: Watched) -> Self {
+        Self::Process(watched)
+    }
 }
 
 impl event_loop::Source for Source {
@@ -52,6 +64,9 @@ impl event_loop::Source for Source {
             Self::ConsoleConnection => (8, 0),
             Self::Ctl => (9, 0),
             Self::Winsz => (10, 0),
+            Self::StartPipe => (11, 0),
+            Self::Oom => (12, 0),
+            Self::Notify => (13, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -72,6 +87,9 @@ impl event_loop::Source for Source {
             8 => Self::ConsoleConnection,
             9 => Self::Ctl,
             10 => Self::Winsz,
+            11 => Self::StartPipe,
+            12 => Self::Oom,
+            13 => Self::Notify,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

@@ -9,5 +9,4 @@ pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
 pub mod reaper;
-pub mod signals;
 pub mod sys;

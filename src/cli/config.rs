@@ -1,27 +1,32 @@
 //! What the command line asks for, validated and typed.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dunnage_runtime::reaper::Timing;
 use log::LevelFilter;
+use nix::sys::socket::UnixAddr;
 
-/// A container to create and to watch.
+/// A process to start through the runtime, and to watch.
 #[derive(Debug)]
 pub(crate) struct Config {
+    /// What is to be started.
+    pub(crate) job: Job,
     /// `--cid`: the container's id, and the name of its exit file.
     pub(crate) id: OsString,
     /// `--cuuid`: the name of the link in the socket directory.
     pub(crate) uuid: OsString,
     /// Which keys messages on the sync pipe have.
     pub(crate) api: Api,
-    /// `--bundle`, absolute.
-    pub(crate) bundle: PathBuf,
     /// The OCI runtime and its command line.
     pub(crate) runtime: Runtime,
     /// `--container-pidfile`: where the runtime writes the container's pid.
     pub(crate) container_pid_file: PathBuf,
+    /// `--timeout`: when the process is killed, counted from when its PID is known.
+    pub(crate) timeout: Option<Duration>,
+    /// `--replace-listen-pid`: the runtime's LISTEN_PID is its own, whatever the shim's says.
+    pub(crate) replace_listen_pid: bool,
     /// What the container's standard streams are.
     pub(crate) stdio: Stdio,
     /// `--leave-stdin-open`: an attach client that ends its input does not end the container's.
@@ -32,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) log: Logging,
     /// What is left behind when the container has ended.
     pub(crate) exit: Exit,
+    /// `--sdnotify-socket`: where a container's sd_notify messages go; an exec shares those of its container.
+    pub(crate) sdnotify_socket: Option<UnixAddr>,
     /// How the shim becomes a process of its own.
     pub(crate) detach: Detach,
     /// `--syslog`: the shim's own messages go to syslog as well.
@@ -40,6 +47,52 @@ pub(crate) struct Config {
     pub(crate) level: LevelFilter,
     /// The bounds of `reaper.md`.
     pub(crate) timing: Timing,
+}
+
+impl Config {
+    /// The directory of the attach socket and of the fifos, absolute. Only an exec that nobody can attach to has none.
+    pub(crate) fn bundle(&self) -> Option<&Path> {
+        match &self.job {
+            Job::Create { bundle } | Job::Restore { bundle, .. } => Some(bundle),
+            Job::Exec { bundle, .. } => bundle.as_deref(),
+        }
+    }
+
+    /// Whether it is started only once clients had the time to attach.
+    pub(crate) fn waits_for_clients(&self) -> bool {
+        matches!(self.job, Job::Exec { attach: true, .. })
+    }
+
+    /// Whether it is a process in a container that has its own shim.
+    pub(crate) fn is_exec(&self) -> bool {
+        matches!(self.job, Job::Exec { .. })
+    }
+}
+
+/// What the runtime does.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Creates a container.
+    Create {
+        /// `--bundle`, absolute.
+        bundle: PathBuf,
+    },
+    /// `--restore`: creates it from a checkpoint, and it runs.
+    Restore {
+        /// `--bundle`, absolute.
+        bundle: PathBuf,
+        /// Where the checkpoint is.
+        image: PathBuf,
+    },
+    /// `--exec`: starts a process in a container.
+    Exec {
+        /// `--exec-process-spec`.
+        process_spec: PathBuf,
+        /// `--bundle`, if it was given: clients may attach.
+        bundle: Option<PathBuf>,
+        /// `--exec-attach`: it is started only once the caller, told that clients may attach, says so.
+        attach: bool,
+    },
 }
 
 /// The dialect of the sync pipe.

@@ -64,10 +64,12 @@ pub(super) struct Given {
     pub(super) systemd_cgroup: bool,
     pub(super) no_pivot: bool,
     pub(super) no_new_keyring: bool,
+    pub(super) replace_listen_pid: bool,
+    pub(super) timeout: i32,
     pub(super) exec: bool,
     pub(super) exec_attach: bool,
-    pub(super) exec_process_spec: bool,
-    pub(super) restore: bool,
+    pub(super) exec_process_spec: Option<OsString>,
+    pub(super) restore: Option<OsString>,
     pub(super) terminal: bool,
     pub(super) stdin: bool,
     pub(super) leave_stdin_open: bool,
@@ -81,6 +83,7 @@ pub(super) struct Given {
     pub(super) no_sync_log: bool,
     pub(super) exit_dir: Option<OsString>,
     pub(super) persist_dir: Option<OsString>,
+    pub(super) sdnotify_socket: Option<OsString>,
     pub(super) exit_command: Option<OsString>,
     pub(super) exit_command_args: Vec<OsString>,
     pub(super) exit_delay: i32,
@@ -167,14 +170,12 @@ pub(super) static GROUPS: &[Group] = &[
             )
             .short(b'p'),
             word("pidfile", "FILE", |g, v| g.container_pid_file = Some(v), ""),
-            int("timeout", "SECONDS", |_, _| (), "kill the container after so long (default: 0, never)")
-                .short(b'T')
-                .later(),
-            word("restore", "DIR", |g, _| g.restore = true, "restore the container from this checkpoint").later(),
-            flag("exec", |g| g.exec = true, "run a process in a container that runs already").short(b'e').later(),
-            word("exec-process-spec", "FILE", |g, _| g.exec_process_spec = true, "that process, described in JSON")
-                .later(),
-            flag("exec-attach", |g| g.exec_attach = true, "start that process only when a client has attached").later(),
+            int("timeout", "SECONDS", |g, v| g.timeout = v, "kill the process after so long (default: 0, never)")
+                .short(b'T'),
+            word("restore", "DIR", |g, v| g.restore = Some(v), "restore the container from this checkpoint"),
+            flag("exec", |g| g.exec = true, "run a process in a container that runs already").short(b'e'),
+            word("exec-process-spec", "FILE", |g, v| g.exec_process_spec = Some(v), "that process, described in JSON"),
+            flag("exec-attach", |g| g.exec_attach = true, "start that process only when a client has attached"),
             flag("enable-healthcheck", |_| (), "run the health checks that the bundle describes").later(),
         ],
     },
@@ -200,7 +201,11 @@ pub(super) static GROUPS: &[Group] = &[
                 .short(b's'),
             flag("no-pivot", |g| g.no_pivot = true, "keep the runtime from using pivot_root"),
             flag("no-new-keyring", |g| g.no_new_keyring = true, "keep the runtime from making a session keyring"),
-            flag("replace-listen-pid", |_| (), "make LISTEN_PID, where it is set, the runtime's pid").later(),
+            flag(
+                "replace-listen-pid",
+                |g| g.replace_listen_pid = true,
+                "make LISTEN_PID, where it is set, the runtime's pid",
+            ),
             word("seccomp-notify-socket", "PATH", |_, _| (), "where seccomp notifications arrive").later(),
             word("seccomp-notify-plugins", "LIST", |_, _| (), "plugins that handle seccomp notifications").later(),
         ],
@@ -307,8 +312,12 @@ pub(super) static GROUPS: &[Group] = &[
                 "messages to show: error, warning (default), info, debug, trace",
             ),
             flag("syslog", |g| g.syslog = true, "show messages in syslog too; once forked, the shim has no stderr"),
-            word("sdnotify-socket", "PATH", |_, _| (), "pass the container's sd_notify messages to this socket")
-                .later(),
+            word(
+                "sdnotify-socket",
+                "PATH",
+                |g, v| g.sdnotify_socket = Some(v),
+                "pass the container's sd_notify messages to this socket",
+            ),
             flag("version", |g| g.version = true, "show the versions and end"),
             option("help", Kind::Help, "show this text and end").short(b'h'),
             option("help-all", Kind::Help, "").short(b'?'),
@@ -331,6 +340,41 @@ pub(super) static GROUPS: &[Group] = &[
                 "orphan-grace",
                 |g, v| g.timing.orphan_grace = v,
                 "how long a dead process that nobody waits for stays before it is\nreaped (default: 1)",
+            ),
+            seconds(
+                "orphan-max-defer",
+                |g, v| g.timing.orphan_max_defer = v,
+                "how long it stays at most while a runtime that may own it runs\n(default: 30)",
+            ),
+            seconds(
+                "exec-runtime-grace",
+                |g, v| g.timing.exec_runtime_grace = v,
+                "how long the runtime of an exec may take beyond its --timeout\n(default: 60)",
+            ),
+            seconds(
+                "shutdown-timeout",
+                |g, v| g.timing.shutdown_timeout = Some(v),
+                "after SIGTERM, kill what is left and end within this time\n(default: wait for the container)",
+            ),
+            seconds(
+                "stop-budget",
+                |g, v| g.timing.stop_budget = v,
+                "how long before that all is killed at the latest (default: 2)",
+            ),
+            seconds(
+                "in-flight-wait",
+                |g, v| g.timing.in_flight_wait = v,
+                "how long a shutdown waits for a running runtime to end by itself\n(default: 5)",
+            ),
+            seconds(
+                "stopped-exit-wait",
+                |g, v| g.timing.stopped_exit_wait = v,
+                "how long it then waits for the killed runtime (default: 0.5)",
+            ),
+            seconds(
+                "stopped-output-wait",
+                |g, v| g.timing.stopped_output_wait = v,
+                "and after that for its output (default: 0.2)",
             ),
         ],
     },
@@ -370,6 +414,12 @@ mod tests {
             ("runtime-timeout", timing.create_runtime_timeout),
             ("runtime-grace", timing.runtime_grace),
             ("orphan-grace", timing.orphan_grace),
+            ("orphan-max-defer", timing.orphan_max_defer),
+            ("exec-runtime-grace", timing.exec_runtime_grace),
+            ("stop-budget", timing.stop_budget),
+            ("in-flight-wait", timing.in_flight_wait),
+            ("stopped-exit-wait", timing.stopped_exit_wait),
+            ("stopped-output-wait", timing.stopped_output_wait),
         ] {
             let help = Opt::long_named(name.as_bytes()).unwrap().help;
             assert!(help.contains(&format!("(default: {})", default.as_secs_f64())), "--{name}: {help}");

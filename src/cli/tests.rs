@@ -72,25 +72,27 @@ fn podman_creates() {
     ));
     assert_eq!((&*config.id, &*config.uuid), (OsStr::new("3f2a"), OsStr::new("3f2a")));
     assert_eq!(config.api, Api::V1);
-    assert_eq!(config.bundle, Path::new(&dir.to_string()));
+    assert_eq!(config.bundle().unwrap(), Path::new(&dir.to_string()));
     assert_eq!(config.runtime.path, Path::new("/bin/sh"));
     assert_eq!(config.runtime.args, words(&format!("--root --log-format=json --log {dir}/oci-log")));
     assert_eq!(config.runtime.opts, words("--preserve-fds 2"));
     assert!(config.runtime.systemd_cgroup && config.runtime.no_pivot && config.runtime.no_new_keyring);
-    assert_eq!(config.container_pid_file, config.bundle.join("pidfile"));
+    assert_eq!(config.container_pid_file, config.bundle().unwrap().join("pidfile"));
     assert_eq!(config.stdio, Stdio::Terminal);
     assert!(!config.leave_stdin_open);
     assert_eq!(config.attach.link_dir, None);
-    assert_eq!(config.log.file, Some(config.bundle.join("ctr.log")));
+    assert_eq!(config.log.file, Some(config.bundle().unwrap().join("ctr.log")));
     assert_eq!(config.log.size_max, Some(1_048_576));
     assert!(config.log.sync);
-    assert_eq!(config.exit.dir.as_deref(), Some(&*config.bundle));
+    assert_eq!(config.exit.dir.as_deref(), Some(config.bundle().unwrap()));
     assert_eq!(config.exit.persist_dir, None);
-    let command = config.exit.command.unwrap();
+    let command = config.exit.command.as_ref().unwrap();
     assert_eq!(command.path, Path::new("/usr/bin/podman"));
     assert_eq!(command.args, words("--root /var/lib/containers/storage '' container cleanup 3f2a"));
     assert_eq!(command.delay, Duration::ZERO);
-    assert!(matches!(config.detach, Detach::Fork { pid_file: Some(file) } if file == config.bundle.join("conmon.pid")));
+    assert!(
+        matches!(&config.detach, Detach::Fork { pid_file: Some(file) } if *file == config.bundle().unwrap().join("conmon.pid"))
+    );
     assert!(config.syslog);
     assert_eq!(config.level, LevelFilter::Warn);
 }
@@ -108,11 +110,11 @@ fn crio_creates() {
     assert_eq!(config.runtime.args, words("--root=/run/runc"));
     assert_eq!(config.stdio, Stdio::PipesWithStdin);
     assert!(config.leave_stdin_open);
-    assert_eq!(config.attach.link_dir.as_deref(), Some(&*config.bundle));
-    assert_eq!(config.log.file, Some(config.bundle.join("0.log")));
+    assert_eq!(config.attach.link_dir.as_deref(), Some(config.bundle().unwrap()));
+    assert_eq!(config.log.file, Some(config.bundle().unwrap().join("0.log")));
     assert_eq!(config.log.size_max, None);
     assert!(!config.log.sync);
-    assert_eq!(config.exit.persist_dir.as_deref(), Some(&*config.bundle));
+    assert_eq!(config.exit.persist_dir.as_deref(), Some(config.bundle().unwrap()));
     assert_eq!(config.level, LevelFilter::Info);
 }
 
@@ -120,7 +122,7 @@ fn crio_creates() {
 fn what_is_not_given_has_a_default() {
     let config = config_with("");
     let here = env::current_dir().unwrap();
-    assert_eq!(config.bundle, here);
+    assert_eq!(config.bundle().unwrap(), here);
     assert_eq!(config.container_pid_file, here.join("pidfile-box"));
     assert_eq!(config.api, Api::Legacy);
     assert_eq!(config.stdio, Stdio::Pipes);
@@ -153,7 +155,7 @@ fn short_options_are_grouped_as_in_goption() {
         let config = config_with(&line);
         assert_eq!(config.stdio, Stdio::PipesWithStdin, "{line}");
         assert!(config.runtime.systemd_cgroup, "{line}");
-        assert_eq!(config.bundle, dir.0, "{line}");
+        assert_eq!(config.bundle().unwrap(), dir.0, "{line}");
     }
 }
 
@@ -330,15 +332,25 @@ fn bad_options_get_one_line() {
 }
 
 #[test]
+fn an_exec_and_a_restore_are_jobs_of_their_own() {
+    let job = |line: &str| config_with(line).job;
+    assert!(matches!(job("--exec-process-spec x"), Job::Create { .. }));
+    match job("-e --exec-process-spec /spec --exec-attach --api-version") {
+        Job::Exec { process_spec, attach: true, .. } => assert_eq!(process_spec, Path::new("/spec")),
+        other => panic!("{other:?}"),
+    }
+    match job("--restore /image") {
+        Job::Restore { image, .. } => assert_eq!(image, Path::new("/image")),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(config_with("-T 5").timeout, Some(Duration::from_secs(5)));
+    assert_eq!(config_with("-T 0").timeout, None);
+    assert!(config_with("--replace-listen-pid").replace_listen_pid);
+}
+
+#[test]
 fn what_comes_later_is_refused_by_name() {
     for (line, option) in [
-        ("-e --exec-process-spec x", "--exec"),
-        ("-e --exec-process-spec x --exec-attach --api-version", "--exec"),
-        ("--exec-process-spec x", "--exec-process-spec"),
-        ("--restore x", "--restore"),
-        ("-T 1", "--timeout"),
-        ("--replace-listen-pid", "--replace-listen-pid"),
-        ("--sdnotify-socket x", "--sdnotify-socket"),
         ("--seccomp-notify-socket x", "--seccomp-notify-socket"),
         ("--seccomp-notify-plugins x", "--seccomp-notify-plugins"),
         ("--enable-healthcheck", "--enable-healthcheck"),
@@ -413,5 +425,20 @@ fn no_words_make_it_panic_or_say_more_than_a_line() {
             let text = error.to_string();
             assert!(!text.contains(char::is_control), "{line:?}: {text:?}");
         }
+    }
+}
+
+#[test]
+fn a_notify_socket_is_a_path_or_an_abstract_name() {
+    let socket = |line: &str| config_with(line).sdnotify_socket;
+    let longest = "x".repeat(107);
+    assert_eq!(socket(""), None);
+    assert_eq!(socket("--sdnotify-socket /a/b").unwrap().path(), Some(Path::new("/a/b")));
+    assert_eq!(socket(&format!("--sdnotify-socket={longest}")).unwrap().path(), Some(Path::new(&longest)));
+    assert_eq!(socket("--sdnotify-socket @a").unwrap().as_abstract(), Some(b"a".as_slice()));
+    // The socket in the bundle is the container's own, and it has a proxy already.
+    assert_eq!(socket("--sdnotify-socket /a -e --exec-process-spec x"), None);
+    for wrong in ["--sdnotify-socket=".to_owned(), format!("--sdnotify-socket {longest}x")] {
+        assert!(error(&format!("{NEEDED} {wrong}")).contains("--sdnotify-socket"), "{wrong}");
     }
 }

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use log::LevelFilter;
 use nix::errno::Errno;
+use nix::sys::socket::UnixAddr;
 use nix::unistd::{AccessFlags, access};
 
 use super::options::Given;
-use super::{Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Logging, Runtime, Stdio};
+use super::{Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Job, Logging, Runtime, Stdio};
+use crate::whole_file::NAME_MAX;
 
 /// Where CRI-O's attach clients look, unless told otherwise.
 const DEFAULT_SOCKET_DIR: &str = "/var/run/crio";
@@ -30,15 +32,12 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
         cuuid => name("--cuuid", required(cuuid, "Container UUID not provided. Use --cuuid")?)?,
     };
     let runtime_path = executable(required(given.runtime, "Runtime path not provided. Use --runtime")?)?;
-    if given.exec && !given.exec_process_spec {
+    if given.exec && given.exec_process_spec.is_none() {
         return invalid("Exec process spec path not provided. Use --exec-process-spec");
     }
     let working_dir =
         env::current_dir().or_else(|error| invalid(format!("Failed to get working directory: {error}")))?;
-    let bundle = match given.bundle {
-        Some(bundle) => directory("--bundle", bundle)?,
-        None => working_dir.clone(),
-    };
+    let bundle = given.bundle.map(|bundle| directory("--bundle", bundle)).transpose()?;
     let Ok(exit_delay) = u64::try_from(given.exit_delay) else {
         return invalid("Delay before invoking exit command must be greater than or equal to 0");
     };
@@ -46,15 +45,31 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
         .container_pid_file
         .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
     let log_file = log_file(&given.log_paths, given.log_tag, given.log_label)?;
+    given.timing.validate().or_else(|error| invalid(format!("{error}. Use --stop-budget or --shutdown-timeout")))?;
     if let Some(option) = given.later {
         return not_supported(&format!("--{option}"));
     }
 
+    let attach = Attach {
+        link_dir: if given.full_attach || (given.exec && bundle.is_none()) {
+            None
+        } else {
+            let dir = given.socket_dir.unwrap_or_else(|| DEFAULT_SOCKET_DIR.into());
+            Some(directory("--socket-dir-path", dir)?)
+        },
+        stall_timeout: given.attach_stall_timeout,
+    };
     Ok(Config {
+        job: match (given.exec_process_spec.filter(|_| given.exec), given.restore) {
+            (Some(process_spec), _) => {
+                Job::Exec { process_spec: process_spec.into(), bundle, attach: given.exec_attach }
+            }
+            (None, Some(image)) => Job::Restore { bundle: bundle.unwrap_or(working_dir), image: image.into() },
+            (None, None) => Job::Create { bundle: bundle.unwrap_or(working_dir) },
+        },
         id,
         uuid,
         api: if given.api_version { Api::V1 } else { Api::Legacy },
-        bundle,
         runtime: Runtime {
             path: runtime_path,
             systemd_cgroup: given.systemd_cgroup,
@@ -64,21 +79,15 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             no_new_keyring: given.no_new_keyring,
         },
         container_pid_file,
+        replace_listen_pid: given.replace_listen_pid,
+        timeout: u64::try_from(given.timeout).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs),
         stdio: match (given.terminal, given.stdin) {
             (true, _) => Stdio::Terminal,
             (false, true) => Stdio::PipesWithStdin,
             (false, false) => Stdio::Pipes,
         },
         leave_stdin_open: given.leave_stdin_open,
-        attach: Attach {
-            link_dir: if given.full_attach {
-                None
-            } else {
-                let dir = given.socket_dir.unwrap_or_else(|| DEFAULT_SOCKET_DIR.into());
-                Some(directory("--socket-dir-path", dir)?)
-            },
-            stall_timeout: given.attach_stall_timeout,
-        },
+        attach,
         log: Logging {
             file: log_file,
             size_max: u64::try_from(given.log_size_max).ok().filter(|&max| max > 0),
@@ -93,6 +102,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
                 delay: Duration::from_secs(exit_delay),
             }),
         },
+        sdnotify_socket: given.sdnotify_socket.filter(|_| !given.exec).map(notify_address).transpose()?,
         detach: if given.sync {
             Detach::Sync
         } else {
@@ -123,7 +133,7 @@ fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliErr
 fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
     match value.as_bytes() {
         b"" | b"." | b".." => {}
-        bytes if bytes.contains(&b'/') => {}
+        bytes if bytes.contains(&b'/') || bytes.len() > NAME_MAX => {}
         _ => return Ok(value),
     }
     invalid(format!("{option} “{}” cannot be the name of a file, which it must be", value.display()))
@@ -131,6 +141,18 @@ fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
 
 fn not_empty(option: &str, value: OsString) -> Result<PathBuf, CliError> {
     if value.is_empty() { invalid(format!("{option} must not be empty")) } else { Ok(value.into()) }
+}
+
+/// The address of a notify socket: a path, or `@NAME` of one that is no file.
+fn notify_address(socket: OsString) -> Result<UnixAddr, CliError> {
+    let path = not_empty("--sdnotify-socket", socket)?;
+    let address = match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => UnixAddr::new_abstract(name),
+        name => UnixAddr::new(name),
+    };
+    address.or_else(|errno| {
+        invalid(format!("--sdnotify-socket {} is not the address of a socket: {}", path.display(), errno.desc()))
+    })
 }
 
 fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {
@@ -146,7 +168,7 @@ fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {
 }
 
 fn check_exclusions(given: &Given) -> Result<(), CliError> {
-    if given.exec && given.restore {
+    if given.exec && given.restore.is_some() {
         return invalid("Cannot use 'exec' and 'restore' at the same time");
     }
     if given.exec_attach && !given.exec {
@@ -312,7 +334,8 @@ mod tests {
         for good in ["a", "...", "-", "a:b", "0123456789abcdef"] {
             assert_eq!(name("--cid", good.into()), Ok(good.into()));
         }
-        for bad in ["", ".", "..", "/", "a/b", "../a", "a/"] {
+        let long = "n".repeat(NAME_MAX + 1);
+        for bad in ["", ".", "..", "/", "a/b", "../a", "a/", &long] {
             assert!(name("--cid", bad.into()).is_err(), "{bad:?}");
         }
     }

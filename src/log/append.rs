@@ -1,7 +1,7 @@
 //! Writes whole records or none of a record.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::Seek;
 use std::os::unix::fs::MetadataExt;
 
 use memchr::{memchr, memrchr};
@@ -94,7 +94,7 @@ impl Target for File {
     }
 
     fn cut(&mut self, torn: usize) -> bool {
-        let (Ok(metadata), Ok(end)) = (self.metadata(), self.seek(SeekFrom::Current(0))) else {
+        let (Ok(metadata), Ok(end)) = (self.metadata(), self.stream_position()) else {
             return false;
         };
         if !metadata.is_file() {
@@ -111,7 +111,7 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::io::Write;
 
-    use super::super::scratch::Scratch;
+    use super::super::testing::Scratch;
     use super::*;
 
     const BATCH: &[u8] = b"first record\nsecond\n\nand a fourth one\n";

@@ -1,13 +1,12 @@
 //! The file at the log's path, and how another one takes its place.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 
 use super::append::{Appender, Stopped};
+use crate::whole_file::temporary_name;
 
 /// An open log. Only a regular file is ever replaced; anything else (a fifo, `/dev/null`, `/dev/stdout`) stays what
 /// was opened.
@@ -80,9 +79,14 @@ impl LogFile {
         Ok(())
     }
 
+    /// Ends a record that is there by half.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        Ok(self.appender.finish()?)
+    }
+
     /// Makes durable what was written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.appender.finish()?;
+        self.finish()?;
         if self.regular { self.appender.target.sync_data() } else { Ok(()) }
     }
 
@@ -124,7 +128,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// Makes a new file and renames it over the one at `path`, or over the one that a link there leads to.
 fn put_new_file(path: &Path) -> io::Result<File> {
     let path = fs::canonicalize(path)?;
-    let temporary = path.with_file_name(temporary_name(path.file_name().unwrap_or_default()));
+    let temporary = path.with_file_name(temporary_name(path.file_name().unwrap_or_default(), "new"));
     // Of a shim that was killed between the two steps.
     let _ = fs::remove_file(&temporary);
     let file = options().create_new(true).open(&temporary)?;
@@ -133,13 +137,6 @@ fn put_new_file(path: &Path) -> io::Result<File> {
         return Err(error);
     }
     Ok(file)
-}
-
-/// `.NAME.new`, no longer than a name may be. Hidden, as log collectors look for names that begin with the log's.
-fn temporary_name(name: &OsStr) -> OsString {
-    const NAME_MAX: usize = 255;
-    let name = &name.as_bytes()[..name.len().min(NAME_MAX - ".".len() - ".new".len())];
-    OsString::from_iter([OsStr::new("."), OsStr::from_bytes(name), OsStr::new(".new")])
 }
 
 /// The last byte of a regular file; not every log may be read.

@@ -9,9 +9,10 @@ use super::record::Pieces;
 
 /// Attempts to write again may take this part of the time: a full disk can take long to say so.
 const ATTEMPTS_SHARE: u32 = 20;
-/// The longest that output is dropped without an attempt to write it, and the shortest wait for more output.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The longest wait for more output before the loss is told without.
+/// The longest that output is dropped without an attempt to write it.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// How long to wait for more output before the loss is told without: at first, and at most.
+const QUIET_MIN: Duration = Duration::from_secs(1);
 const QUIET_MAX: Duration = Duration::from_secs(60);
 
 /// Output that was dropped, until the log says so.
@@ -50,7 +51,7 @@ impl Loss {
 
     /// When to try without output: the longer it goes on, the more rarely.
     pub(super) fn tell_at(&self) -> Instant {
-        self.tried + (self.tried - self.since).clamp(PAUSE_MAX, QUIET_MAX)
+        self.tried + (self.tried - self.since).clamp(QUIET_MIN, QUIET_MAX)
     }
 }
 
@@ -76,11 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn attempts_take_a_twentieth_of_the_time_and_come_once_a_second_at_least() {
+    fn attempts_take_a_twentieth_of_the_time_and_come_five_times_a_second_at_least() {
         let start = Instant::now();
         let mut loss = Loss::new(Errno::ENOSPC, start);
         assert_eq!(loss.retry_at(), start, "how long an attempt takes is not known yet");
-        for (took, pause) in [(5, 100), (10, 200), (49, 980), (51, 1000), (700, 1000)] {
+        for (took, pause) in [(1, 20), (5, 100), (9, 180), (11, 200), (700, 200)] {
             let end = start + Duration::from_millis(took);
             loss.attempted(Errno::EIO, start, end);
             assert_eq!(loss.retry_at(), end + Duration::from_millis(pause));

@@ -5,9 +5,9 @@ mod file;
 mod k8s_file;
 mod loss;
 mod record;
-#[cfg(test)]
-mod scratch;
 mod stamp;
+#[cfg(test)]
+mod testing;
 
 use std::io;
 use std::time::Instant;
@@ -18,6 +18,7 @@ use k8s_file::K8sFile;
 
 /// The container's log. Nothing here fails its caller once it is open: what could not be written is counted and
 /// told in the log itself as soon as there is room again.
+#[derive(Default)]
 pub(crate) struct Log {
     drivers: Vec<Driver>,
 }
@@ -58,13 +59,20 @@ impl Log {
         }
     }
 
-    /// Makes the log durable.
-    pub(crate) fn sync(&mut self) {
-        for driver in &mut self.drivers {
+    /// Ends the log: with a whole record, and saying what is missing. Then makes it `durable`, if it is to be.
+    pub(crate) fn close(self, durable: bool) {
+        for driver in self.drivers {
             match driver {
-                Driver::K8sFile(file) => file.sync(),
+                Driver::K8sFile(mut file) => file.finish(durable),
             }
         }
+    }
+
+    /// Whether, since the last time this was asked, there came to be memory to [`release`](Log::release).
+    pub(crate) fn has_grown(&mut self) -> bool {
+        self.drivers.iter_mut().fold(false, |grown, driver| match driver {
+            Driver::K8sFile(file) => file.has_grown() | grown,
+        })
     }
 
     /// Gives memory back; called when there is nothing to log for now.
@@ -100,7 +108,10 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::scratch::{Records, Scratch};
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::testing::{Records, Scratch};
     use super::*;
 
     fn logging(file: Option<PathBuf>, size_max: Option<u64>) -> Logging {
@@ -110,15 +121,16 @@ mod tests {
     #[test]
     fn f02_every_kind_of_log_opens_and_logs_with_and_without_a_limit() {
         let dir = Scratch::new();
+        mkfifo(&dir.path("fifo"), Mode::S_IRWXU).unwrap();
         for size_max in [None, Some(1), Some(u64::MAX)] {
-            for file in [None, Some("/dev/null".into()), Some(dir.path("log"))] {
+            for file in [None, Some(dir.path("fifo")), Some(dir.path("log"))] {
                 let mut log = Log::open(&logging(file, size_max)).unwrap();
                 log.write(Stream::Stdout, b"a line\n");
                 log.reopen();
                 log.write(Stream::Stderr, b"a line\n");
-                log.sync();
                 log.release();
                 assert_eq!(log.deadline(), None);
+                log.close(true);
             }
             assert_eq!(Records::of(dir.path("log")).plain(), [("stderr", 'F', "a line")]);
         }

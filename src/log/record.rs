@@ -150,7 +150,7 @@ mod tests {
             let mut batch = Batch::new(&mut buffer);
             let mut pieces = Pieces::new(output);
             batch.fill(PREFIX, &mut pieces);
-            let whole = [0, 49, 98, 149].into_iter().filter(|&len| len <= room).next_back().unwrap();
+            let whole = [0, 49, 98, 149].into_iter().rfind(|&len| len <= room).unwrap();
             assert_eq!(batch.bytes().len(), whole, "room for {room} bytes");
             assert_eq!(pieces.rest(), [&output[..], b"two\nthree", b"three", b""][whole / 49]);
         }

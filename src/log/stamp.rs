@@ -85,8 +85,6 @@ impl Stamp {
 /// Fills `digits` with `number`, zeroes in front.
 fn put_digits(digits: &mut [u8], mut number: u64) {
     for digit in digits.iter_mut().rev() {
-        // Below 10.
-        #[expect(clippy::cast_possible_truncation)]
         let value = (number % 10) as u8;
         *digit = b'0' + value;
         number /= 10;

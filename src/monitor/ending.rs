@@ -10,9 +10,10 @@ use dunnage_runtime::sys::{InheritedFds, Program, Ties};
 use log::{error, info, warn};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::unistd::{AccessFlags, Pid, access};
 
 use super::{FAILED, Monitor, Phase, failure_text};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::exit::ExitFiles;
 
 /// How long attach clients get at most to take the rest of the output.
@@ -21,12 +22,12 @@ const FLUSH_WAIT: Duration = Duration::from_secs(1);
 /// How far the end is.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// The exit files are there; clients take what they have not read yet.
+    /// What others wait for is told; clients take what they have not read yet.
     Flushing { until: Instant, end: End },
     /// `--exit-delay`: nothing is held but this process itself.
-    Delaying { until: Instant, end: End },
+    Delaying { until: Instant, status: u8 },
     /// The exit command runs. Once the shim was told to end, it is killed at `kill_at`.
-    Commanding { command: ChildId, kill_at: Option<Instant>, end: End },
+    Commanding { command: ChildId, kill_at: Option<Instant>, status: u8 },
     /// The shim ends with this status.
     Done(u8),
 }
@@ -38,22 +39,29 @@ pub(super) struct End {
     status: u8,
     /// What is still to be made durable.
     exit_files: ExitFiles,
+    /// The shim was told to end: there is no exit delay.
+    hastened: bool,
 }
 
 impl Monitor {
-    /// The container's process has ended. Its output is logged before anybody learns of its end.
+    /// The process has ended. Its output is logged before anybody learns of its end.
     pub(super) fn end_exited(&mut self, status: ExitStatus, now: Instant) {
-        info!("the container {status}");
-        self.relay.drain(&self.event_loop, &mut self.log, now);
-        self.inherited = InheritedFds::default();
-        let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, status.code());
-        // 0 to 255, and -1, which gives 255.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let status = status.code() as u8;
-        self.flush(End { status, exit_files }, now);
+        info!("the process {status}");
+        let end = self.write_end(status.code(), now);
+        self.sync.ended(status.code());
+        self.flush(end, now);
     }
 
-    /// There is no container. The caller gets the reason, and no exit file is made.
+    /// The process was killed at its timeout.
+    pub(super) fn end_timed_out(&mut self, limit: Duration, now: Instant) {
+        warn!("the process did not end within {} s and was killed", limit.as_secs_f64());
+        let end = self.write_end(ExitStatus::Unknown.code(), now);
+        // To the letter: callers compare it.
+        self.sync.failed(b"command timed out");
+        self.flush(end, now);
+    }
+
+    /// There is no process. The caller gets the reason, and no exit file is made.
     pub(super) fn end_failed(&mut self, failure: &Failure, now: Instant) {
         self.close_console();
         self.relay.drain(&self.event_loop, &mut self.log, now);
@@ -62,6 +70,44 @@ impl Monitor {
         self.sync.failed(&text);
         self.inherited = InheritedFds::default();
         self.flush(End { status: FAILED, ..End::default() }, now);
+    }
+
+    /// The shutdown's deadline has come, and processes are left that SIGKILL does not end (R20).
+    pub(super) fn end_unfinished(&mut self, left: &[Pid], now: Instant) {
+        let left: Vec<String> = left.iter().map(Pid::to_string).collect();
+        let text = format!("the shutdown left processes that do not end: {}", left.join(", "));
+        error!("{text}");
+        if !matches!(self.phase, Phase::Ending(_)) {
+            self.relay.drain(&self.event_loop, &mut self.log, now);
+            self.sync.failed(text.as_bytes());
+            self.inherited = InheritedFds::default();
+            self.flush(End { status: FAILED, ..End::default() }, now);
+        }
+    }
+
+    /// Nothing was started: there is nothing to log, to reap or to tell an exit command.
+    pub(super) fn give_up(&mut self, failure: &Error) {
+        error!("{failure}");
+        self.sync.failed(failure.to_string().as_bytes());
+        self.close_console();
+        self.relay.close(&self.event_loop);
+        self.finish(FAILED);
+    }
+
+    /// All that is to be there once the end is known: the mark of an OOM, the rest of the output in the log, and the
+    /// exit files.
+    fn write_end(&mut self, code: i32, now: Instant) -> End {
+        // First of all, as the cgroup may vanish at any moment.
+        self.look_for_oom(now);
+        self.close_oom();
+        self.pass_notifications(now);
+        self.relay.drain(&self.event_loop, &mut self.log, now);
+        self.inherited = InheritedFds::default();
+        let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
+        // 0 to 255, and -1, which gives 255.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let status = code as u8;
+        End { status, exit_files, hastened: false }
     }
 
     /// When [`Monitor::handle_ending_timeout`] is due.
@@ -80,11 +126,11 @@ impl Monitor {
                 warn!("attach clients did not take all output in time");
                 self.let_go(end, now);
             }
-            Some(Ending::Delaying { end, .. }) => self.start_command(end),
-            Some(Ending::Commanding { command, end, .. }) => {
+            Some(Ending::Delaying { status, .. }) => self.start_command(status),
+            Some(Ending::Commanding { command, status, .. }) => {
                 warn!("the exit command does not end: killing it");
-                self.driver.handle_termination(&self.event_loop, now, Signal::SIGKILL);
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
+                self.driver.signal_child(&self.event_loop, now, command, Signal::SIGKILL);
+                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
             }
             Some(Ending::Done(_)) | None => {}
         }
@@ -103,6 +149,8 @@ impl Monitor {
     /// The shim itself was told to end: nothing is waited for any longer than needed.
     pub(super) fn hasten_end(&mut self, now: Instant) {
         match &mut self.phase {
+            Phase::Waiting(..) => self.give_up(&Error::new("it was told to end before it started anything")),
+            Phase::Ending(Ending::Flushing { end, .. }) => end.hastened = true,
             Phase::Ending(Ending::Delaying { until, .. }) => *until = now,
             Phase::Ending(Ending::Commanding { kill_at, .. }) => {
                 kill_at.get_or_insert(now + self.config.timing.runtime_grace);
@@ -114,9 +162,9 @@ impl Monitor {
     /// A child that is not the container ended: the exit command.
     pub(super) fn handle_command_exit(&mut self, child: ChildId, status: ExitStatus) {
         match self.take_ending() {
-            Some(Ending::Commanding { command, end, .. }) if command == child => {
+            Some(Ending::Commanding { command, status: containers, .. }) if command == child => {
                 let status = if status.success() {
-                    end.status
+                    containers
                 } else {
                     warn!("the exit command {status}");
                     u8::try_from(status.code()).unwrap_or(FAILED)
@@ -135,31 +183,41 @@ impl Monitor {
     /// Gives up all that belonged to the container, and turns to what follows it.
     fn let_go(&mut self, end: End, now: Instant) {
         self.relay.close(&self.event_loop);
-        self.fifos = None;
+        for fifo in self.fifos.drain(..) {
+            fifo.close(&self.event_loop);
+        }
+        if let Some(notify) = self.notify.take() {
+            notify.close(&self.event_loop);
+        }
         self.sync.close();
-        if self.config.log.sync {
-            self.log.sync();
+        let durable = self.config.log.sync;
+        // An exec's log is its caller's answer, not a record.
+        mem::take(&mut self.log).close(durable && !self.config.is_exec());
+        if durable {
             end.exit_files.sync();
         }
-        self.attach.unlink_socket();
+        if let Some(attach) = &mut self.attach {
+            attach.unlink_socket();
+        }
         match &self.config.exit.command {
-            Some(command) if command.delay.is_zero() => self.start_command(end),
+            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status),
             Some(command) => {
-                self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, end });
+                self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, status: end.status });
             }
             None => self.finish(end.status),
         }
     }
 
-    fn start_command(&mut self, end: End) {
+    fn start_command(&mut self, status: u8) {
         match self.spawn_command() {
             Ok(Some(command)) => {
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
+                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
             }
-            Ok(None) => self.finish(end.status),
+            Ok(None) => self.finish(status),
+            // As conmon: the container's end is what counts where no command ran.
             Err(failure) => {
                 error!("{failure}");
-                self.finish(FAILED);
+                self.finish(status);
             }
         }
     }
@@ -168,22 +226,29 @@ impl Monitor {
     fn spawn_command(&mut self) -> Result<Option<ChildId>> {
         let Some(command) = &self.config.exit.command else { return Ok(None) };
         let what = || format!("cannot start the exit command {}", command.path.display());
+        // What keeps it from being executed is worth a message, and its own stderr is /dev/null.
+        access(&command.path, AccessFlags::X_OK).context(what)?;
         // What it leaves behind is init's.
         prctl::set_child_subreaper(false).context(what)?;
-        let null = File::options().read(true).write(true).open("/dev/null").context(what)?;
+        let input = File::open("/dev/null").context(what)?;
+        let output = File::options().write(true).open("/dev/null").context(what)?;
         let program = Program {
             path: command.path.as_os_str(),
             args: command.args.clone(),
-            stdio: [null.as_fd(); 3],
+            stdio: [input.as_fd(), output.as_fd(), output.as_fd()],
             ties: Ties::None,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
+            listen_pid: false,
         };
         self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
     }
 
     fn finish(&mut self, status: u8) {
-        self.attach.unlink_link();
+        if let Some(attach) = &mut self.attach {
+            attach.unlink_socket();
+            attach.unlink_link();
+        }
         self.phase = Phase::Ending(Ending::Done(status));
     }
 

@@ -2,27 +2,35 @@
 
 mod ending;
 
+use std::mem;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process;
 use std::time::Instant;
 
 use dunnage_runtime::driver::{Driver, RuntimeCall};
 use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
-use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Outcome};
-use dunnage_runtime::signals::Signals;
-use dunnage_runtime::sys::{InheritedFds, Program, Ties};
+use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, Failure, Outcome, Timeout};
+use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
 use log::{debug, error, info, warn};
 use nix::sys::signal::Signal;
 
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
-use crate::relay::{AttachSocket, ControlFifos, Relay, Request};
+use crate::notify::NotifyProxy;
+use crate::oom::{self, OomWatch};
+use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
-use crate::start::{CallerPipes, Console, Handover, OomScore, SyncPipe, create_args};
+use crate::start::{
+    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, passes_to_runtime, runtime_args,
+};
 
 use ending::Ending;
 
-/// Caught from the start. The first three are passed on; SIGHUP and SIGUSR2 are survived.
-const SIGNALS: [Signal; 7] = [
+/// Caught from before the fork on. The first three are passed on; SIGHUP and SIGUSR2 are survived, and so is SIGXFSZ:
+/// a log at the file size limit is an error of write(2).
+pub(crate) const SIGNALS: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -30,6 +38,7 @@ const SIGNALS: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    Signal::SIGXFSZ,
 ];
 
 /// How many events one round of the loop takes.
@@ -45,30 +54,41 @@ pub(crate) struct Handed {
     pub(crate) pipes: CallerPipes,
     pub(crate) inherited: InheritedFds,
     pub(crate) oom_score: OomScore,
+    pub(crate) signals: Signals,
+    /// The PID that this process, or the one it was forked from, was started as.
+    pub(crate) short_side: u32,
 }
 
-/// Creates the container and stays with it. Returns the shim's exit status.
-pub(crate) fn run(handed: Handed) -> u8 {
-    let mut sync = SyncPipe::new(handed.pipes.sync, handed.config.api);
-    match Monitor::start(handed.config, handed.log, handed.inherited, handed.oom_score) {
+/// Has the runtime start the process and stays with it. Returns the shim's exit status.
+pub(crate) fn run(mut handed: Handed) -> u8 {
+    let CallerPipes { sync, attach, start } = mem::take(&mut handed.pipes);
+    let mut sync = SyncPipe::new(sync, Dialect::of(&handed.config));
+    let attach_pipe = AttachPipe::new(attach);
+    match Monitor::prepare(handed) {
         Ok(mut monitor) => {
             monitor.sync = sync;
+            attach_pipe.ready();
+            monitor.begin(start);
             monitor.run()
         }
         Err(failure) => {
             error!("{failure}");
-            sync.failed(failure.to_string().as_bytes());
+            let text = failure.to_string();
+            attach_pipe.failed(text.as_bytes());
+            sync.failed(text.as_bytes());
             FAILED
         }
     }
 }
 
-/// How far the container is.
+/// How far the process is.
 #[derive(Debug)]
 enum Phase {
+    /// The caller is still to say that it may start: what it needs for that is there.
+    Waiting(StartPipe, ChildStdio),
     /// Its runtime runs.
     Starting(CallId),
-    /// It was created.
+    /// It was started.
     Running(ChildId),
     /// It has ended, or never began.
     Ending(Ending),
@@ -81,68 +101,123 @@ struct Monitor {
     driver: Driver,
     relay: Relay,
     log: Log,
-    attach: AttachSocket,
-    fifos: Option<ControlFifos>,
+    attach: Option<AttachSocket>,
+    fifos: Vec<ControlFifo>,
     console: Option<Console>,
+    notify: Option<NotifyProxy>,
+    oom: Option<OomWatch>,
     sync: SyncPipe,
     inherited: InheritedFds,
     oom_score: OomScore,
+    short_side: u32,
     phase: Phase,
 }
 
 impl Monitor {
-    /// Makes all that the container needs and starts its runtime.
-    fn start(config: Config, log: Log, inherited: InheritedFds, oom_score: OomScore) -> Result<Self> {
+    /// Makes all that the process needs.
+    fn prepare(handed: Handed) -> Result<Self> {
+        let Handed { config, log, inherited, oom_score, signals, short_side, .. } = handed;
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
-        let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
-        let attach = AttachSocket::bind(&config)?;
-        let fifos = ControlFifos::make(&event_loop, &config.bundle)?;
         let console = match config.stdio {
             Stdio::Terminal => Some(Console::listen(&event_loop)?),
             Stdio::Pipes | Stdio::PipesWithStdin => None,
         };
         let (mut relay, child_stdio) =
             Relay::new(&event_loop, config.stdio, config.leave_stdin_open, config.attach.stall_timeout)
-                .context(|| "cannot make the container's pipes")?;
-        relay.listen(&event_loop, &attach).context(|| "cannot watch the attach socket")?;
-
-        let mut driver = Driver::new(config.timing);
-        let console_path = console.as_ref().map(Console::path);
-        let program = Program {
-            path: config.runtime.path.as_os_str(),
-            args: create_args(&config, console_path.as_deref()),
-            stdio: child_stdio.as_fds(),
-            ties: Ties::OwnGroupDiesWithParent,
-            mask: signals.original_mask(),
-            oom_score_adj: oom_score.original,
+                .context(|| "cannot make the pipes")?;
+        let mut attach = None;
+        let mut fifos = Vec::new();
+        if let Some(bundle) = config.bundle() {
+            let link_dir = config.attach.link_dir.as_deref();
+            let (socket, listener) = AttachSocket::create(bundle, link_dir, &config.uuid)?;
+            attach = Some(socket);
+            relay.listen(&event_loop, listener).context(|| "cannot watch the attach socket")?;
+            for fifo in [Fifo::Ctl, Fifo::Winsz] {
+                fifos.push(ControlFifo::create(&event_loop, bundle, fifo)?);
+            }
+        }
+        let notify = match (config.bundle(), config.sdnotify_socket) {
+            (Some(bundle), Some(host)) => Some(
+                NotifyProxy::create(&event_loop, bundle, host)
+                    .context(|| "cannot pass on the container's notifications")?,
+            ),
+            _ => None,
         };
-        let spec = CallSpec {
-            runtime_timeout: config.timing.create_runtime_timeout,
-            terminal: config.stdio == Stdio::Terminal,
-        };
-        let pid_file = config.container_pid_file.clone();
-        let call = driver
-            .start_call(&event_loop, Instant::now(), RuntimeCall { program, pid_file, spec })
-            .context(|| format!("cannot start the runtime {}", config.runtime.path.display()))?;
-        drop(child_stdio);
-
-        let sync = SyncPipe::new(None, config.api);
         Ok(Self {
+            driver: Driver::new(config.timing),
+            sync: SyncPipe::new(None, Dialect::of(&config)),
             config,
             event_loop,
             signals,
-            driver,
             relay,
             log,
             attach,
-            fifos: Some(fifos),
+            fifos,
             console,
-            sync,
+            notify,
+            oom: None,
             inherited,
             oom_score,
-            phase: Phase::Starting(call),
+            short_side,
+            phase: Phase::Waiting(StartPipe::default(), child_stdio),
         })
+    }
+
+    /// Starts the runtime: at once, or for an exec with clients once they have attached and the caller says so.
+    fn begin(&mut self, pipe: StartPipe) {
+        let Phase::Waiting(start, _) = &mut self.phase else { return };
+        if self.config.waits_for_clients() {
+            *start = pipe;
+        }
+        match start.watch(&self.event_loop) {
+            Ok(true) => {}
+            Ok(false) => self.start_runtime(Instant::now()),
+            Err(error) => self.give_up(&error),
+        }
+    }
+
+    /// The start pipe has something to say.
+    fn handle_start_pipe(&mut self, now: Instant) {
+        let Phase::Waiting(start, _) = &self.phase else { return };
+        match start.wait() {
+            Ok(()) => self.start_runtime(now),
+            Err(failure) => self.give_up(&failure),
+        }
+    }
+
+    fn start_runtime(&mut self, now: Instant) {
+        let ended = Phase::Ending(Ending::Done(FAILED));
+        let Phase::Waiting(start, child_stdio) = mem::replace(&mut self.phase, ended) else { return };
+        start.close(&self.event_loop);
+        match self.call_runtime(&child_stdio, now) {
+            Ok(call) => self.phase = Phase::Starting(call),
+            Err(failure) => self.give_up(&failure),
+        }
+    }
+
+    fn call_runtime(&mut self, child_stdio: &ChildStdio, now: Instant) -> Result<CallId> {
+        let runtime = &self.config.runtime;
+        let console_path = self.console.as_ref().map(Console::path);
+        let program = Program {
+            path: runtime.path.as_os_str(),
+            args: runtime_args(&self.config, console_path.as_deref()),
+            stdio: [child_stdio.stdin.as_fd(), child_stdio.stdout.as_fd(), child_stdio.stderr.as_fd()],
+            ties: Ties::OwnGroupDiesWithParent,
+            mask: self.signals.original_mask(),
+            oom_score_adj: self.oom_score.original,
+            listen_pid: passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])?,
+        };
+        let spec = CallSpec {
+            job: if self.config.is_exec() { reaper::Job::Exec } else { reaper::Job::Create },
+            terminal: self.config.stdio == Stdio::Terminal,
+            main: true,
+            timeout: self.config.timeout.map(Timeout::SinceKnown),
+        };
+        let pid_file = self.config.container_pid_file.clone();
+        self.driver
+            .start_call(&self.event_loop, now, RuntimeCall { program, pid_file, spec })
+            .context(|| format!("cannot start the runtime {}", runtime.path.display()))
     }
 
     fn run(&mut self) -> u8 {
@@ -172,7 +247,8 @@ impl Monitor {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+        let oom = self.oom.as_ref().and_then(OomWatch::next_timeout);
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), oom, self.ending_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -184,17 +260,21 @@ impl Monitor {
             Source::Signals => {}
             Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
             Source::Relay(source) => {
-                self.relay.handle(&self.event_loop, &mut self.log, source, event.readable, event.writable, now);
+                let event = Event { source, readable: event.readable, writable: event.writable };
+                self.relay.handle(&self.event_loop, &mut self.log, event, now);
                 self.tell_output_closed(now);
             }
+            Source::StartPipe => self.handle_start_pipe(now),
             Source::ConsoleListener => self.accept_console(now),
             Source::ConsoleConnection => self.receive_terminal(now),
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
+            Source::Oom => self.look_for_oom(now),
+            Source::Notify => self.pass_notifications(now),
         }
     }
 
     fn handle_signals(&mut self, now: Instant) {
-        for signal in self.signals.pending().collect::<Vec<_>>() {
+        for signal in self.signals.pending() {
             match signal {
                 Signal::SIGCHLD => self.driver.handle_sigchld(&self.event_loop, now),
                 Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT => {
@@ -213,10 +293,14 @@ impl Monitor {
             self.driver.handle_timeout(&self.event_loop, now);
         }
         if self.relay.next_timeout().is_some_and(|at| at <= now) {
-            self.relay.handle_timeout(&self.event_loop, &mut self.log, now);
+            self.relay.handle_timeout(&self.event_loop, now);
+            self.log.release();
         }
         if self.log.deadline().is_some_and(|at| at <= now) {
             self.log.handle_deadline();
+        }
+        if self.oom.as_ref().and_then(OomWatch::next_timeout).is_some_and(|at| at <= now) {
+            self.look_for_oom(now);
         }
         if self.ending_timeout().is_some_and(|at| at <= now) {
             self.handle_ending_timeout(now);
@@ -227,17 +311,25 @@ impl Monitor {
         while let Some(outcome) = self.driver.poll_outcome() {
             match outcome {
                 Outcome::Started { child, pid, .. } => {
-                    info!("the container's process is {pid}");
+                    info!("the process is {pid}");
                     self.close_console();
-                    self.relay.forget_stderr_tail();
+                    self.relay.take_stderr_tail();
+                    // Before the caller lets it run.
+                    if self.oom_directories().next().is_some() {
+                        self.oom = OomWatch::start(&self.event_loop, pid.as_raw());
+                    }
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
+                    sys::trim_heap();
                 }
                 Outcome::Failed { failure, .. } => self.end_failed(&failure, now),
                 Outcome::Exited { child, status } => match self.phase {
                     Phase::Running(container) if container == child => self.end_exited(status, now),
                     _ => self.handle_command_exit(child, status),
                 },
+                Outcome::TimedOut { limit, .. } => self.end_timed_out(limit, now),
+                Outcome::ShutDown { left } if left.is_empty() => {}
+                Outcome::ShutDown { left } => self.end_unfinished(&left, now),
             }
         }
         self.go_on_if_flushed(now);
@@ -283,13 +375,46 @@ impl Monitor {
         }
     }
 
+    /// Marks an OOM of the container, once.
+    fn look_for_oom(&mut self, now: Instant) {
+        if let Some(watch) = &mut self.oom
+            && watch.look(now)
+        {
+            oom::mark(self.oom_directories());
+            self.close_oom();
+        }
+    }
+
+    /// Where the caller looks for the mark of an OOM.
+    fn oom_directories(&self) -> impl Iterator<Item = &Path> {
+        self.config.exit.persist_dir.as_deref().into_iter().chain(self.config.bundle())
+    }
+
+    fn close_oom(&mut self) {
+        if let Some(watch) = self.oom.take() {
+            watch.close(&self.event_loop);
+        }
+    }
+
+    fn pass_notifications(&mut self, now: Instant) {
+        if let Some(notify) = &mut self.notify {
+            notify.handle(&self.event_loop, now);
+        }
+    }
+
     fn handle_requests(&mut self, source: Source) {
-        let Some(fifos) = &mut self.fifos else { return };
-        let (relay, log) = (&mut self.relay, &mut self.log);
-        fifos.handle(&self.event_loop, source, |request| match request {
-            Request::Resize { height, width } => relay.resize(height, width),
-            Request::ReopenLogs => log.reopen(),
-        });
+        let relay = &mut self.relay;
+        let mut reopen = false;
+        for fifo in self.fifos.iter_mut().filter(|fifo| fifo.source() == source) {
+            fifo.handle(&self.event_loop, |request| match request {
+                Request::Resize { height, width } => relay.resize(height, width),
+                Request::ReopenLogs => reopen = true,
+            });
+        }
+        // Once for all that came at once: what was read before goes to the old file in any case.
+        if reopen {
+            self.log.reopen();
+        }
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Side {
 /// Makes the process that stays: in a session of its own, without the caller's standard streams, and parent of what
 /// its descendants leave (`PR_SET_CHILD_SUBREAPER`).
 pub(crate) fn detach(how: &Detach) -> Result<Side> {
+    // Before the fork, as the caller still sees then what goes wrong.
+    let null = File::options().read(true).write(true).open("/dev/null").context(|| "cannot open /dev/null")?;
     if let Detach::Fork { pid_file } = how {
         match fork(pid_file.as_deref())? {
             Side::Short => return Ok(Side::Short),
@@ -38,7 +40,7 @@ pub(crate) fn detach(how: &Detach) -> Result<Side> {
     if let Err(errno) = setsid() {
         debug!("no session of its own: {}", errno.desc());
     }
-    let_go_of_stdio().context(|| "cannot open /dev/null")?;
+    let_go_of_stdio(&null).context(|| "cannot let go of the standard streams")?;
     prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
     Ok(Side::Long)
 }
@@ -69,8 +71,7 @@ fn fork(pid_file: Option<&Path>) -> Result<Side> {
     }
 }
 
-fn let_go_of_stdio() -> io::Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
+fn let_go_of_stdio(null: &File) -> io::Result<()> {
     dup2_stdin(null.as_fd())?;
     dup2_stdout(null.as_fd())?;
     dup2_stderr(null.as_fd())?;

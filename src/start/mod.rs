@@ -2,6 +2,7 @@
 
 mod console;
 mod detach;
+mod listen_pid;
 mod oom_score;
 mod pipes;
 mod runtime_args;
@@ -9,7 +10,8 @@ mod sync_pipe;
 
 pub(crate) use console::{Console, Handover};
 pub(crate) use detach::{Side, detach};
+pub(crate) use listen_pid::passes_to_runtime;
 pub(crate) use oom_score::OomScore;
-pub(crate) use pipes::CallerPipes;
-pub(crate) use runtime_args::create_args;
-pub(crate) use sync_pipe::SyncPipe;
+pub(crate) use pipes::{CallerPipes, StartPipe};
+pub(crate) use runtime_args::runtime_args;
+pub(crate) use sync_pipe::{AttachPipe, Dialect, SyncPipe};

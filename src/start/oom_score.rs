@@ -19,9 +19,7 @@ impl OomScore {
     pub(crate) fn protect() -> Self {
         let original = fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse().ok());
         let protected = original != Some(LOWEST)
-            && fs::write(FILE, LOWEST.to_string())
-                .inspect_err(|error| debug!("cannot lower {FILE}: {error}"))
-                .is_ok();
+            && fs::write(FILE, LOWEST.to_string()).inspect_err(|error| debug!("cannot lower {FILE}: {error}")).is_ok();
         Self { original: original.filter(|_| protected) }
     }
 }

@@ -2,43 +2,93 @@
 
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use log::warn;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
 
-use crate::cli::Api;
+use crate::cli::{Api, Config};
 
 /// A message is shorter than this: the caller reads a page at once, and a pipe takes as much in one piece.
 const MESSAGE_MAX: usize = 4096;
 
-/// How long a caller may keep a message waiting, in milliseconds: its pipe is empty unless it is hostile.
-const WRITE_WAIT: u16 = 1000;
+/// How long a caller may keep a message waiting: its pipe is empty unless it is hostile.
+const WRITE_WAIT: Duration = Duration::from_secs(1);
 
 /// The way to the caller, who may be gone.
 #[derive(Debug)]
 pub(crate) struct SyncPipe {
     fd: Option<OwnedFd>,
-    api: Api,
+    dialect: Dialect,
+}
+
+/// What the caller expects on its sync pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// `{"pid": N}`, or why there is none.
+    LegacyCreate,
+    /// `{"exit_code": N}` at the end.
+    LegacyExec,
+    /// `{"data": PID}`.
+    Create,
+    /// `{"data": PID}`, and `{"data": CODE}` at the end.
+    Exec,
+}
+
+impl Dialect {
+    /// The dialect of what `config` asks for.
+    pub(crate) fn of(config: &Config) -> Self {
+        match (config.api, config.is_exec()) {
+            (Api::Legacy, false) => Self::LegacyCreate,
+            (Api::Legacy, true) => Self::LegacyExec,
+            (Api::V1, false) => Self::Create,
+            (Api::V1, true) => Self::Exec,
+        }
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::LegacyCreate => "pid",
+            Self::LegacyExec => "exit_code",
+            Self::Create | Self::Exec => "data",
+        }
+    }
 }
 
 impl SyncPipe {
-    /// Answers on `fd` in the caller's dialect; without one nobody asked.
-    pub(crate) fn new(fd: Option<OwnedFd>, api: Api) -> Self {
-        Self { fd, api }
+    /// Answers on `fd`; without one nobody asked.
+    pub(crate) fn new(fd: Option<OwnedFd>, dialect: Dialect) -> Self {
+        Self { fd, dialect }
     }
 
-    /// The container runs (or waits for its start) as `pid`. The last message of a create.
+    /// The process runs (a container waits for its start) as `pid`.
     pub(crate) fn started(&mut self, pid: i32) {
-        let message = format!("{{\"{}\": {pid}}}\n", self.value_key());
-        self.send_last(&message);
+        match self.dialect {
+            Dialect::LegacyExec => {}
+            Dialect::Exec => self.send(&value("data", pid)),
+            Dialect::LegacyCreate | Dialect::Create => {
+                self.send(&value(self.dialect.key(), pid));
+                self.close();
+            }
+        }
     }
 
-    /// Nothing runs, for the reason that `text` gives: the runtime's own words where it had some.
+    /// An exec's process ended with `code`. The last message.
+    pub(crate) fn ended(&mut self, code: i32) {
+        match self.dialect {
+            Dialect::LegacyExec | Dialect::Exec => self.send(&value(self.dialect.key(), code)),
+            Dialect::LegacyCreate | Dialect::Create => {}
+        }
+        self.close();
+    }
+
+    /// Nothing runs, for the reason that `text` gives: the runtime's own words where it had some. Or an exec was ended
+    /// at its timeout. The last message.
     pub(crate) fn failed(&mut self, text: &[u8]) {
-        let message = failure(self.value_key(), text);
-        self.send_last(&message);
+        self.send(&failure(self.dialect.key(), text));
+        self.close();
     }
 
     /// Closes it, as at the end of the process.
@@ -46,26 +96,62 @@ impl SyncPipe {
         self.fd = None;
     }
 
-    fn value_key(&self) -> &'static str {
-        match self.api {
-            Api::Legacy => "pid",
-            Api::V1 => "data",
+    fn send(&self, message: &str) {
+        if let Some(fd) = &self.fd {
+            send(fd, message);
+        }
+    }
+}
+
+/// The way to the caller of an exec with clients, who waits until they can attach.
+#[derive(Debug)]
+pub(crate) struct AttachPipe(Option<OwnedFd>);
+
+impl AttachPipe {
+    /// Answers on `fd`; without one nobody asked.
+    pub(crate) fn new(fd: Option<OwnedFd>) -> Self {
+        Self(fd)
+    }
+
+    /// The attach socket and the fifos are there. The only message.
+    pub(crate) fn ready(self) {
+        if let Some(fd) = self.0 {
+            send(&fd, &value("data", 0));
         }
     }
 
-    fn send_last(&mut self, message: &str) {
-        let Some(fd) = self.fd.take() else { return };
-        // A write that a pipe has room for does not block. One page free is room for any message.
-        let mut ready = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-        match poll(&mut ready, PollTimeout::from(WRITE_WAIT)) {
-            Ok(0) => warn!("the caller does not read its sync pipe: not told {}", message.trim_end()),
-            _ => match write(&fd, message.as_bytes()) {
-                Ok(_) => {}
-                Err(Errno::EPIPE) => warn!("the caller has closed its sync pipe: not told {}", message.trim_end()),
-                Err(errno) => warn!("cannot write to the sync pipe: {}: not told {}", errno.desc(), message.trim_end()),
-            },
+    /// They will not be.
+    pub(crate) fn failed(self, text: &[u8]) {
+        if let Some(fd) = self.0 {
+            send(&fd, &failure("data", text));
         }
     }
+}
+
+fn send(fd: &OwnedFd, message: &str) {
+    // A write that a pipe has room for does not block. One page free is room for any message.
+    let mut ready = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
+    let deadline = Instant::now() + WRITE_WAIT;
+    let polled = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // It is a second at most, which fits.
+        match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
+            Err(Errno::EINTR) => {}
+            polled => break polled,
+        }
+    };
+    match polled {
+        Ok(0) => warn!("the caller does not read its pipe: not told {}", message.trim_end()),
+        _ => match write(fd, message.as_bytes()) {
+            Ok(_) => {}
+            Err(Errno::EPIPE) => warn!("the caller has closed its pipe: not told {}", message.trim_end()),
+            Err(errno) => warn!("cannot write to the caller's pipe: {}: not told {}", errno.desc(), message.trim_end()),
+        },
+    }
+}
+
+fn value(key: &str, value: i32) -> String {
+    format!("{{\"{key}\": {value}}}\n")
 }
 
 /// The message of a failure. Of a text that is too long the end is kept, where runtimes say what it came to.
@@ -121,25 +207,34 @@ mod tests {
 
     use super::*;
 
-    fn told(api: Api, tell: impl FnOnce(&mut SyncPipe)) -> String {
+    fn told(dialect: Dialect, tell: impl FnOnce(&mut SyncPipe)) -> String {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        tell(&mut SyncPipe::new(Some(theirs.into()), api));
+        tell(&mut SyncPipe::new(Some(theirs.into()), dialect));
         let mut text = String::new();
         ours.read_to_string(&mut text).unwrap();
         text
     }
 
     #[test]
-    fn messages_in_both_dialects() {
-        assert_eq!(told(Api::Legacy, |pipe| pipe.started(42)), "{\"pid\": 42}\n");
-        assert_eq!(told(Api::V1, |pipe| pipe.started(42)), "{\"data\": 42}\n");
-        assert_eq!(told(Api::Legacy, |pipe| pipe.failed(b"no")), "{\"pid\": -1, \"message\": \"no\"}\n");
-        assert_eq!(told(Api::V1, |pipe| pipe.failed(b"no\n")), "{\"data\": -1, \"message\": \"no\\n\"}\n");
+    fn messages_in_all_dialects() {
+        for (dialect, started, ended, failed) in [
+            (Dialect::LegacyCreate, "{\"pid\": 42}\n", "", "{\"pid\": -1, \"message\": \"no\\n\"}\n"),
+            (Dialect::Create, "{\"data\": 42}\n", "", "{\"data\": -1, \"message\": \"no\\n\"}\n"),
+            (Dialect::LegacyExec, "", "{\"exit_code\": 3}\n", "{\"exit_code\": -1, \"message\": \"no\\n\"}\n"),
+            (Dialect::Exec, "{\"data\": 42}\n", "{\"data\": 3}\n", "{\"data\": -1, \"message\": \"no\\n\"}\n"),
+        ] {
+            let life = told(dialect, |pipe| {
+                pipe.started(42);
+                pipe.ended(3);
+            });
+            assert_eq!(life, format!("{started}{ended}"));
+            assert_eq!(told(dialect, |pipe| pipe.failed(b"no\n")), failed);
+        }
     }
 
     #[test]
     fn l01_one_message_then_the_end() {
-        let text = told(Api::V1, |pipe| {
+        let text = told(Dialect::Create, |pipe| {
             pipe.failed(b"first");
             pipe.started(1);
         });
@@ -168,7 +263,7 @@ mod tests {
     fn a_caller_that_is_gone_is_nothing() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(ours);
-        SyncPipe::new(Some(theirs.into()), Api::V1).started(1);
-        SyncPipe::new(None, Api::V1).started(1);
+        SyncPipe::new(Some(theirs.into()), Dialect::Create).started(1);
+        SyncPipe::new(None, Dialect::Create).started(1);
     }
 }

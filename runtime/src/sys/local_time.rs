@@ -24,3 +24,37 @@ pub fn utc_offset(seconds: libc::time_t) -> i64 {
     let local: libc::tm = unsafe { local.assume_init() };
     local.tm_gmtoff
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use super::*;
+
+    const JANUARY: libc::time_t = 1_799_971_200; // 2027-01-15
+    const JULY: libc::time_t = 1_815_609_600; // 2027-07-15
+    const ROLE: &str = "DUNNAGE_TEST_OFFSETS";
+
+    #[test]
+    fn the_offset_follows_tz_and_summer_time() {
+        // TZ has to be there from the start: nothing may change the environment of a process with threads.
+        if let Ok(expected) = env::var(ROLE) {
+            assert_eq!(format!("{} {}", utc_offset(JANUARY), utc_offset(JULY)), expected);
+            return;
+        }
+        for (zone, expected) in [
+            ("UTC0", "0 0"),
+            ("IST-5:30", "19800 19800"),
+            ("CET-1CEST,M3.5.0,M10.5.0/3", "3600 7200"),
+            ("MART9:30", "-34200 -34200"),
+            ("no zone", "0 0"),
+        ] {
+            let mut child = Command::new(env::current_exe().unwrap());
+            child.args(["--exact", "sys::local_time::tests::the_offset_follows_tz_and_summer_time"]);
+            let output = child.env("TZ", zone).env(ROLE, expected).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "TZ={zone}: {said}");
+        }
+    }
+}

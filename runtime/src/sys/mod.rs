@@ -1,14 +1,22 @@
 //! The only unsafe code: what neither std nor nix offers safely.
 #![allow(unsafe_code)]
 
+mod heap;
 mod inherited;
 mod local_time;
 mod pages;
 mod pidfd;
+mod signals;
+mod socket;
 mod spawn;
+mod terminal;
 
+pub use heap::trim_heap;
 pub use inherited::InheritedFds;
 pub use local_time::utc_offset;
 pub use pages::Pages;
 pub use pidfd::{Pidfd, is_zombie, reap_zombie};
+pub use signals::Signals;
+pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
+pub use terminal::{set_window_size, unread_bytes};

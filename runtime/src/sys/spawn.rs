@@ -1,5 +1,6 @@
 //! Starting programs: fork, set the child up with calls that are safe there, execute.
 
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fs;
 use std::io;
@@ -52,6 +53,8 @@ pub struct Program<'a> {
     pub mask: SigSet,
     /// What to write to its `oom_score_adj`, where that is not this process's own.
     pub oom_score_adj: Option<i32>,
+    /// Whether its `LISTEN_PID` names itself (sd_listen_fds(3)), whatever this process's own says.
+    pub listen_pid: bool,
 }
 
 /// How a started process relates to its starter.
@@ -88,20 +91,30 @@ impl Program<'_> {
         pointers.push(path.as_ptr());
         pointers.extend(args.iter().map(|arg| arg.as_ptr()));
         pointers.push(ptr::null());
+        let listen_pid = ListenPid::new();
+        let environment = self.listen_pid.then(|| environment_with(&listen_pid));
         let child = ChildSetup {
             path: &path,
             argv: &pointers,
+            environment: environment.as_deref(),
+            listen_pid: &listen_pid,
             stdio: [self.stdio[0].as_raw_fd(), self.stdio[1].as_raw_fd(), self.stdio[2].as_raw_fd()],
             ties: self.ties,
             mask: &self.mask,
             oom_score_adj: self.oom_score_adj.map(Decimal::new),
             parent: Pid::this(),
         };
+        // What arrives before the child has let go of this process's handlers is kept for the program: they would note
+        // it in memory that nobody looks at.
+        let mut own_mask = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))?;
         // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
-        let pid = match unsafe { fork()? } {
-            ForkResult::Child => child.run(),
-            ForkResult::Parent { child } => child,
-        };
+        let forked = unsafe { fork() };
+        if let Ok(ForkResult::Child) = forked {
+            child.run();
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None)?;
+        let ForkResult::Parent { child: pid } = forked? else { unreachable!("the child never returns") };
         match Pidfd::open(pid) {
             Ok(pidfd) => Ok(Spawned { pid, pidfd }),
             Err(error) => {
@@ -118,6 +131,10 @@ impl Program<'_> {
 struct ChildSetup<'a> {
     path: &'a CStr,
     argv: &'a [*const c_char],
+    /// In place of this process's own.
+    environment: Option<&'a [*const c_char]>,
+    /// What that points to where it says LISTEN_PID.
+    listen_pid: &'a ListenPid,
     stdio: [RawFd; 3],
     ties: Ties,
     mask: &'a SigSet,
@@ -142,8 +159,16 @@ impl ChildSetup<'_> {
                 self.fail(b"cannot set up the standard streams of ");
             }
         }
-        // SAFETY: path and argv are NUL-terminated and live; the environment is the process's own.
-        unsafe { libc::execve(self.path.as_ptr(), self.argv.as_ptr(), environ) };
+        let environment = match self.environment {
+            Some(environment) => {
+                self.listen_pid.fill_in();
+                environment.as_ptr()
+            }
+            // SAFETY: only a thread that changes the environment could be in the way, and there is none.
+            None => unsafe { environ },
+        };
+        // SAFETY: path, arguments and environment are NUL-terminated and live.
+        unsafe { libc::execve(self.path.as_ptr(), self.argv.as_ptr(), environment) };
         self.fail(b"cannot execute ")
     }
 
@@ -162,9 +187,12 @@ impl ChildSetup<'_> {
     }
 
     fn reset_signals(&self) {
+        // The kernel's sigaction, all zeroes: SIG_DFL. Not libc's, which keeps two signals to itself that a caller may
+        // have ignored all the same.
+        let default = [0_u64; 4];
         for signal in 1..=libc::SIGRTMAX() {
-            // SAFETY: the default action is valid for each; numbers that cannot be set are refused.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            // SAFETY: `default` is as large as the kernel's sigaction; numbers that cannot be set are refused.
+            unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0_usize, size_of::<u64>()) };
         }
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(self.mask), None);
     }
@@ -178,6 +206,45 @@ impl ChildSetup<'_> {
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(CANNOT_EXECUTE) }
     }
+}
+
+/// `LISTEN_PID=` with room for the number, which only the child knows.
+struct ListenPid(UnsafeCell<[u8; LISTEN_PID.len() + 12]>);
+
+const LISTEN_PID: &[u8] = b"LISTEN_PID=";
+
+impl ListenPid {
+    fn new() -> Self {
+        let mut text = [0; LISTEN_PID.len() + 12];
+        text[..LISTEN_PID.len()].copy_from_slice(LISTEN_PID);
+        Self(UnsafeCell::new(text))
+    }
+
+    /// Called in the child.
+    fn fill_in(&self) {
+        let pid = Decimal::new(Pid::this().as_raw());
+        // SAFETY: the child is the only one that looks at its copy, and no reference to the text is alive.
+        let text = unsafe { &mut *self.0.get() };
+        text[LISTEN_PID.len()..][..pid.as_bytes().len()].copy_from_slice(pid.as_bytes());
+    }
+}
+
+/// This process's environment with another LISTEN_PID.
+fn environment_with(listen_pid: &ListenPid) -> Vec<*const c_char> {
+    let mut variables = Vec::new();
+    // SAFETY: `environ` is a list of C strings that a null ends, or null, and no thread changes it.
+    unsafe {
+        let mut next = environ;
+        while !next.is_null() && !(*next).is_null() {
+            if !CStr::from_ptr(*next).to_bytes().starts_with(LISTEN_PID) {
+                variables.push(*next);
+            }
+            next = next.add(1);
+        }
+    }
+    variables.push(listen_pid.0.get().cast_const().cast());
+    variables.push(ptr::null());
+    variables
 }
 
 /// A number as text, without allocation.
@@ -225,12 +292,114 @@ fn write_oom_score_adj(value: &Decimal) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{PipeReader, Read};
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
+    use crate::reaper::ExitStatus;
+
+    /// Runs a shell script with its output in a pipe. Returns that and how it ended.
+    fn run(script: &str, change: impl FnOnce(&mut Program<'_>)) -> (String, ExitStatus) {
+        run_program(OsStr::new("/bin/sh"), vec!["-c".into(), script.into()], change)
+    }
+
+    fn run_program(path: &OsStr, args: Vec<OsString>, change: impl FnOnce(&mut Program<'_>)) -> (String, ExitStatus) {
+        let null = File::open("/dev/null").unwrap();
+        let (mut reader, writer): (PipeReader, _) = io::pipe().unwrap();
+        let mut program = Program {
+            path,
+            args,
+            stdio: [null.as_fd(), writer.as_fd(), writer.as_fd()],
+            ties: Ties::None,
+            mask: SigSet::empty(),
+            oom_score_adj: None,
+            listen_pid: false,
+        };
+        change(&mut program);
+        let spawned = program.spawn().unwrap();
+        drop(writer);
+        let mut output = String::new();
+        reader.read_to_string(&mut output).unwrap();
+        let mut fds = [PollFd::new(spawned.pidfd.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1), "it did not end in 10 s");
+        (output, spawned.pidfd.try_reap().unwrap().unwrap())
+    }
 
     #[test]
     fn decimals() {
         for value in [0, 7, -1, 1000, -1000, i32::MAX, i32::MIN] {
             assert_eq!(Decimal::new(value).as_bytes(), value.to_string().as_bytes());
         }
+    }
+
+    #[test]
+    fn arguments_output_and_status_pass_through() {
+        let (output, status) = run("echo $0 \"$@\"; exit 4", |program| {
+            program.args.extend(["zero".into(), "one two".into(), "".into()]);
+        });
+        assert_eq!((output.as_str(), status), ("zero one two \n", ExitStatus::Code(4)));
+    }
+
+    #[test]
+    fn what_cannot_be_executed_says_so_itself() {
+        for (path, reason) in [("/no/such/program", "No such file or directory"), ("/etc/passwd", "Permission denied")]
+        {
+            let (output, status) = run_program(OsStr::new(path), Vec::new(), |_| {});
+            assert_eq!(output, format!("cannot execute {path}: {reason}\n"));
+            assert_eq!(status, ExitStatus::Code(CANNOT_EXECUTE));
+        }
+    }
+
+    #[test]
+    fn signals_are_at_their_defaults_and_the_mask_is_the_one_given() {
+        // SIGPIPE is ignored in every Rust program, this test among them.
+        let mask = SigSet::from_iter([nix::sys::signal::Signal::SIGUSR1]);
+        let args = ["-E", "^Sig(Blk|Ign)", "/proc/self/status"].map(OsString::from).to_vec();
+        let (output, _) = run_program(OsStr::new("/bin/grep"), args, |program| program.mask = mask);
+        assert_eq!(output, "SigBlk:\t0000000000000200\nSigIgn:\t0000000000000000\n");
+    }
+
+    #[test]
+    fn a_signal_that_comes_at_once_reaches_the_program() {
+        // One that this process catches, as a shim does, and that ends a program which does not.
+        // SAFETY: a handler that does nothing.
+        let handler = unsafe { signal_hook::low_level::register(libc::SIGVTALRM, || {}).unwrap() };
+        let null = File::open("/dev/null").unwrap();
+        for _ in 0..50 {
+            let program = Program {
+                path: OsStr::new("/bin/sleep"),
+                args: vec!["60".into()],
+                stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+                ties: Ties::None,
+                mask: SigSet::empty(),
+                oom_score_adj: None,
+                listen_pid: false,
+            };
+            let Spawned { pidfd, .. } = program.spawn().unwrap();
+            pidfd.signal(nix::sys::signal::Signal::SIGVTALRM).unwrap();
+            let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1), "the signal was lost");
+            assert_eq!(pidfd.try_reap().unwrap(), Some(ExitStatus::Signal(libc::SIGVTALRM)));
+        }
+        signal_hook::low_level::unregister(handler);
+    }
+
+    #[test]
+    fn ties_are_a_group_of_its_own_and_a_death_signal() {
+        let script = "read pid comm state ppid pgrp rest </proc/$$/stat; [ $pgrp = $$ ]";
+        assert_eq!(run(script, |program| program.ties = Ties::OwnGroupDiesWithParent).1, ExitStatus::Code(0));
+        assert_eq!(run(script, |program| program.ties = Ties::None).1, ExitStatus::Code(1));
+    }
+
+    #[test]
+    fn listen_pid_names_the_program_itself() {
+        let (output, _) = run("[ \"$LISTEN_PID\" = $$ ] && echo self; echo ${PATH:+path}", |program| {
+            program.listen_pid = true;
+        });
+        assert_eq!(output, "self\npath\n");
+        assert_eq!(run("echo ${LISTEN_PID-unset}", |_| {}).0, "unset\n");
     }
 }

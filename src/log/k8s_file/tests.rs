@@ -12,8 +12,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::super::record::TEXT_MAX;
-use super::super::scratch::{Records, Scratch};
 use super::super::stamp::PREFIX_LEN;
+use super::super::testing::{Records, Scratch};
 use super::*;
 
 use Stream::{Stderr, Stdout};
@@ -61,7 +61,8 @@ impl XorShift {
     /// Output with lines of all lengths.
     fn output(&mut self, len: usize) -> Vec<u8> {
         let newlines = [2, 20, 100, 5_000, 40_000][self.below(5)];
-        let byte = |random: &mut Self| if random.below(newlines) == 0 { b'\n' } else { random.below(256) as u8 };
+        let byte =
+            |random: &mut Self| if random.below(newlines) == 0 { b'\n' } else { random.below(256).to_le_bytes()[0] };
         (0..len).map(|_| byte(self)).collect()
     }
 }
@@ -162,12 +163,12 @@ fn d10_a_log_deleted_with_its_directory_fails_nothing() {
     let mut log = open_limited(&path, 200);
     let mut kept = File::open(&path).unwrap();
     fs::remove_dir_all(dir.path("gone")).unwrap();
-    let output: String = (0..100).map(|number| format!("line {number}\n")).collect();
+    let output = (0..100).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
     for line in output.split_inclusive('\n') {
         log.write(Stdout, line.as_bytes());
     }
     log.reopen();
-    log.sync();
+    log.finish(true);
     let mut content = Vec::new();
     kept.read_to_end(&mut content).unwrap();
     assert_eq!(Records::parse(&content).joined("stdout"), output.as_bytes(), "what could be kept was kept");
@@ -182,7 +183,8 @@ fn the_file_is_replaced_before_the_record_that_would_pass_the_limit() {
     let record = PREFIX_LEN + 10;
     let mut log = open_limited(&path, 3 * record as u64);
     let first = File::open(&path).unwrap();
-    log.write(Stdout, b"1 - line.\n2 - line.\n3 - line.\n");
+    log.write(Stdout, b"1 - line.\n2 - line.\n");
+    log.write(Stdout, b"3 - line.\n");
     assert_eq!(Records::of(&path).len(), 3, "exactly full is not above");
     log.write(Stdout, b"4 - line.\n");
     assert_eq!(Records::of(&path).joined("stdout"), b"4 - line.\n");
@@ -198,6 +200,9 @@ fn a_record_above_the_limit_is_alone_in_its_file() {
     let dir = Scratch::new();
     let path = dir.path("log");
     let mut log = open_limited(&path, 100);
+    let first = fs::metadata(&path).unwrap().ino();
+    log.write(Stdout, &[b'x'; 500]);
+    assert_eq!(fs::metadata(&path).unwrap().ino(), first, "an empty file is as good as a new one");
     for output in [&b"small\n"[..], &[b'x'; 500], b"small\n", b"tiny\n", &[b'y'; 501]] {
         log.write(Stdout, output);
         assert!(Records::of(&path).joined("stdout").ends_with(output));
@@ -380,15 +385,23 @@ fn a_name_of_any_length_can_be_replaced_and_leftovers_are() {
 
 #[test]
 fn f02_devices_are_never_replaced() {
-    for device in ["/dev/null", "/dev/full"] {
-        let before = fs::metadata(device).unwrap().ino();
-        let mut log = open_limited(Path::new(device), 10);
-        log.write(Stdout, &b"a line\n".repeat(1000));
-        log.reopen();
-        log.write(Stdout, b"a line\n");
-        log.sync();
-        assert_eq!(fs::metadata(device).unwrap().ino(), before);
-        assert_eq!(log.loss.is_some(), device == "/dev/full");
+    // Bound into a directory of the test's own: a fault here must not take the machine's /dev/null away.
+    let shell =
+        format!(r#"for name in null full; do touch "${ROLE}/$name"; mount --bind /dev/$name "${ROLE}/$name"; done"#);
+    let Some(dir) = in_own_process("f02_devices_are_never_replaced", &shell) else {
+        return;
+    };
+    for device in [dir.join("null"), dir.join("full")] {
+        for size_max in [None, Some(10)] {
+            let before = fs::metadata(&device).unwrap().ino();
+            let mut log = K8sFile::open(&device, size_max).unwrap();
+            log.write(Stdout, &b"a line\n".repeat(1000));
+            assert!(log.replace_failed.is_none() && log.file.replace().is_ok(), "no attempt, so no failure");
+            log.write(Stdout, b"a line\n");
+            log.finish(true);
+            assert_eq!(fs::metadata(&device).unwrap().ino(), before);
+            assert_eq!(log.loss.is_some(), device.ends_with("full"));
+        }
     }
 }
 
@@ -414,7 +427,7 @@ fn d10_c04_a_fifo_never_blocks_and_says_what_it_did_not_take() {
         {
             // Some bytes, so that there is room for a part of a record only.
             let mut some = vec![0; 1 + random.below(20_000)];
-            let count = reader.read(&mut some).unwrap();
+            let count = reader.read(&mut some).unwrap_or(0); // Nothing there for now.
             read.extend_from_slice(&some[..count]);
         }
     }
@@ -455,13 +468,15 @@ fn memory_is_given_back_when_idle() {
     let dir = Scratch::new();
     let mut log = open(&dir.path("log"));
     log.write(Stdout, b"a line\n");
-    log.release();
-    assert_ne!(log.buffer[0], 0, "one page is kept");
-    log.write(Stdout, &b"a line\n".repeat(1000));
+    assert!(!log.has_grown(), "one page is kept");
+    // Short lines need more room in the log than in a pipe.
+    log.write(Stdout, &b"a line\n".repeat(500));
+    assert!(log.has_grown());
+    assert!(!log.has_grown(), "it is told once");
     log.release();
     assert!(log.buffer.iter().all(|&byte| byte == 0));
     log.write(Stdout, b"and on\n");
-    assert_eq!(Records::of(log.file.path()).len(), 1002);
+    assert_eq!(Records::of(log.file.path()).len(), 502);
 }
 
 // Full disks: in a process of their own, as they need one that may mount, or limits that hold for all of it.
@@ -482,8 +497,8 @@ fn in_own_process(test: &str, shell: &str) -> Option<PathBuf> {
     command.arg(env::current_exe().unwrap()).args(["--exact", "--nocapture"]);
     command.arg(format!("log::k8s_file::tests::{test}")).env(ROLE, dir.path(""));
     let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
     None
 }
 
@@ -494,7 +509,7 @@ fn f07_a_full_disk_tears_no_line_and_the_log_says_what_is_missing() {
         return;
     };
     let (path, filler) = (dir.join("log"), dir.join("filler"));
-    fs::write(&filler, [0; 64 * 1024]).unwrap();
+    fs::write(&filler, vec![0; 64 * 1024]).unwrap();
     let mut random = XorShift(7);
     let mut log = open(&path);
     let mut sent = 0;
@@ -505,7 +520,7 @@ fn f07_a_full_disk_tears_no_line_and_the_log_says_what_is_missing() {
         Records::of(&path);
     }
     assert_eq!(Records::of(&path).notes(), [], "no room for any");
-    log.sync();
+    log.finish(true);
     fs::remove_file(&filler).unwrap();
     until("a note", || {
         log.write(Stdout, b"a line\n");
@@ -529,10 +544,10 @@ fn f07_without_further_output_the_log_speaks_at_its_deadline_reopening_and_sync(
         return;
     };
     let (path, filler) = (dir.join("log"), dir.join("filler"));
-    for speak in [K8sFile::tell_loss, K8sFile::reopen, K8sFile::sync] {
+    for speak in [K8sFile::tell_loss, K8sFile::reopen, |log: &mut K8sFile| log.finish(true)] {
         let mut log = open(&path);
         assert_eq!(log.deadline(), None);
-        fs::write(&filler, [0; 64 * 1024]).unwrap();
+        fs::write(&filler, vec![0; 64 * 1024]).unwrap();
         log.write(Stdout, &b"a line\n".repeat(20_000));
         assert!(log.deadline().is_some());
         fs::hard_link(&path, dir.join("old")).unwrap(); // So that a new file alone makes no room.
@@ -579,7 +594,7 @@ fn f07_a_file_that_may_not_grow_at_any_byte_holds_whole_records_and_the_rest_is_
 
 #[test]
 fn any_output_in_any_reads_over_any_reopenings_joins_to_itself() {
-    for seed in 1..=40 {
+    for seed in 1..=25 {
         let mut random = XorShift(seed << 32 | 0x9e37_79b9);
         let dir = Scratch::new();
         let path = dir.path("log");

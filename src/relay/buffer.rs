@@ -1,0 +1,56 @@
+//! A buffer that is filled again and again, and costs no more than a page while nothing much happens.
+
+use std::io;
+use std::mem;
+use std::num::NonZeroUsize;
+use std::ops::Deref;
+
+use dunnage_runtime::sys::Pages;
+
+/// The size of a page on most machines. Where pages are larger, a buffer is given back a little more often.
+const PAGE: usize = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    pages: Pages,
+    grown: bool,
+}
+
+impl Buffer {
+    /// A buffer for `len` bytes.
+    pub(super) fn new(len: NonZeroUsize) -> io::Result<Self> {
+        Ok(Self { pages: Pages::new(len)?, grown: false })
+    }
+
+    /// Has `read` fill the buffer from the start; its answer is how much that was.
+    pub(super) fn fill<E>(&mut self, read: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
+        let len = read(&mut self.pages)?;
+        self.grown |= len > PAGE;
+        Ok(len)
+    }
+
+    /// Whether, since the last time this was asked, more was filled than the one page that the next few bytes take
+    /// anyway: then there will be something to [`release`](Buffer::release).
+    pub(super) fn has_grown(&mut self) -> bool {
+        mem::take(&mut self.grown)
+    }
+
+    /// Gives the memory back. The content is lost.
+    pub(super) fn release(&mut self) {
+        self.pages.release();
+    }
+
+    /// Puts that off while the content is needed: there still is something to give back.
+    pub(super) fn keep(&mut self) {
+        self.grown = true;
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages
+    }
+}
