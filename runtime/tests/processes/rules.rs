@@ -71,7 +71,7 @@ fn r1_every_status_goes_to_its_owner_while_orphans_die() {
         let (child, _) = shim.started(CREATE, &script);
         assert_eq!(shim.exited(child), ExitStatus::Code(code));
     }
-    let (child, _) = shim.started(CREATE, "sh -c 'kill -40 $$' & echo -n $! > $F");
+    let (child, _) = shim.started(CREATE, "sh -c 'sleep 0.2; kill -40 $$' & echo -n $! > $F");
     assert_eq!(shim.exited(child), ExitStatus::Signal(40));
     shim.run_until("orphans are swept", || zombies() == 0);
 }
@@ -79,7 +79,7 @@ fn r1_every_status_goes_to_its_owner_while_orphans_die() {
 fn r2_a_process_that_ends_before_its_runtime_keeps_its_status() {
     let mut shim = Shim::new(short());
     // It is the shim's zombie, unclaimed for far longer than the grace, until the runtime names it.
-    let (child, _) = shim.started(CREATE, "(sh -c 'exit 7' & echo -n $! > $D/p); sleep 0.6; cp $D/p $F");
+    let (child, _) = shim.started(CREATE, "(sh -c 'sleep 0.2; exit 7' & echo -n $! > $D/p); sleep 1; cp $D/p $F");
     assert_eq!(shim.exited(child), ExitStatus::Code(7));
 }
 
