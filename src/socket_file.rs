@@ -12,6 +12,8 @@ use nix::fcntl::{OFlag, RenameFlags, renameat2};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
 
+use crate::error::{Context, Result};
+
 /// The longest path that a socket's address holds, its final NUL aside: `sun_path` has 108 bytes.
 pub(crate) const MAX_SOCKET_PATH: usize = 107;
 
@@ -31,13 +33,18 @@ impl Directory {
     }
 
     /// Makes a nonblocking socket that clients can connect to under `name`.
-    pub(crate) fn bind(&self, name: &OsStr, kind: SockType, mode: Mode) -> io::Result<OwnedFd> {
+    pub(crate) fn listen(&self, name: &OsStr, kind: SockType, mode: Mode) -> io::Result<OwnedFd> {
         let listener = new_socket(kind)?;
         // Before it is bound, so that its file never has another mode.
         fchmod(&listener, mode)?;
-        bind(listener.as_raw_fd(), &self.address(name)?)?;
+        self.bind(&listener, name)?;
         listen(&listener, Backlog::new(BACKLOG)?)?;
         Ok(listener)
+    }
+
+    /// Gives the socket the file `name`.
+    pub(crate) fn bind(&self, socket: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        Ok(bind(socket.as_raw_fd(), &self.address(name)?)?)
     }
 
     /// Connects to the socket `name`, without waiting for it to accept.
@@ -93,8 +100,8 @@ impl Identity {
 
 impl Made {
     /// What was just made at `path`.
-    pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
-        let identity = Identity::of(&path).map_err(|error| explain("find", &path, &error))?;
+    pub(crate) fn at(path: PathBuf) -> Result<Self> {
+        let identity = Identity::of(&path).context(|| format!("cannot find {}", path.display()))?;
         Ok(Self { path, identity })
     }
 
@@ -114,7 +121,12 @@ impl Made {
     }
 }
 
-/// The error as part of a line.
-pub(crate) fn explain(what: &str, path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
+/// Removes whatever an earlier run left, as conmon does; a link, not what it leads to.
+pub(crate) fn remove_leftover(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).context(|| format!("cannot replace {}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }

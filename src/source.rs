@@ -27,6 +27,10 @@ pub(crate) enum Source {
     Ctl,
     /// The `winsz` fifo of the bundle.
     Winsz,
+    /// The counters of the container's memory.
+    Oom,
+    /// The container's sd_notify socket.
+    Notify,
     /// The control socket.
     ControlListener,
     /// A connection on it; numbers are never used twice.
@@ -118,6 +122,8 @@ impl event_loop::Source for Source {
             Self::Ctl => (9, NONE, 0),
             Self::Winsz => (10, NONE, 0),
             Self::StartPipe => (11, NONE, 0),
+            Self::Oom => (12, NONE, 0),
+            Self::Notify => (13, NONE, 0),
             Self::ControlListener => (16, NONE, 0),
             Self::ControlConnection(number) => (17, NONE, number),
         };
@@ -144,6 +150,8 @@ impl event_loop::Source for Source {
             9 => Self::Ctl,
             10 => Self::Winsz,
             11 => Self::StartPipe,
+            12 => Self::Oom,
+            13 => Self::Notify,
             16 => Self::ControlListener,
             17 => Self::ControlConnection(number),
             kind => unreachable!("token kind {kind} is none of into_token's"),

@@ -15,7 +15,6 @@ pub(crate) mod reply;
 mod socket;
 
 use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -28,6 +27,7 @@ pub(crate) use call::{Request, parse};
 pub(crate) use reply::Refusal;
 
 use crate::descriptors;
+use crate::error::{Context, Result};
 use crate::listener::Listener;
 use crate::source::Source;
 use connection::Connection;
@@ -50,7 +50,7 @@ const MAX_CONNECTIONS: usize = 64;
 const CALLS_PER_TURN: usize = 8;
 
 /// What an interface is, if it is served.
-pub(crate) fn description_of(interface: String) -> Result<&'static str, Refusal> {
+pub(crate) fn description_of(interface: String) -> std::result::Result<&'static str, Refusal> {
     match interface.as_str() {
         call::INTERFACE => Ok(DESCRIPTION),
         call::SERVICE => Ok(SERVICE_DESCRIPTION),
@@ -86,9 +86,11 @@ pub(crate) struct Control {
 
 impl Control {
     /// Makes the socket at `path` and starts to watch it.
-    pub(crate) fn open(event_loop: &EventLoop<Source>, path: &Path, now: Instant) -> io::Result<Self> {
+    pub(crate) fn open(event_loop: &EventLoop<Source>, path: &Path, now: Instant) -> Result<Self> {
         let (file, socket) = SocketFile::create(path)?;
-        event_loop.watch(&socket, Source::ControlListener, Interest::READABLE)?;
+        event_loop
+            .watch(&socket, Source::ControlListener, Interest::READABLE)
+            .context(|| "cannot watch the control socket")?;
         Ok(Self {
             file,
             listener: Listener::new(socket, "control clients"),

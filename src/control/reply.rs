@@ -264,6 +264,7 @@ words! {
         Started = "started",
         Exited = "exited",
         TimedOut = "timed_out",
+        Oom = "oom",
         OrphanSwept = "orphan_swept",
         ShuttingDown = "shutting_down",
         Missed = "missed",

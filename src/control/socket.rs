@@ -12,7 +12,8 @@ use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-use crate::socket_file::{Directory, Identity, Made, explain};
+use crate::error::{Context, Error, Result};
+use crate::socket_file::{Directory, Identity, Made};
 use crate::whole_file::temporary_name;
 
 /// How often a socket that nobody listens on is removed before the start gives up: others may make new ones meanwhile.
@@ -24,12 +25,12 @@ pub(super) struct SocketFile(Option<Made>);
 
 impl SocketFile {
     /// Makes a socket that listens, and puts it into place at `path`, where nothing may be that answers.
-    pub(super) fn create(path: &Path) -> io::Result<(Self, OwnedFd)> {
-        let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} names no file", path.display())))?;
+    pub(super) fn create(path: &Path) -> Result<(Self, OwnedFd)> {
+        let name = path.file_name().ok_or_else(|| Error::new(format!("{} names no file", path.display())))?;
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = Directory::open(parent).map_err(|error| explain("open", parent, &error))?;
+        let directory = Directory::open(parent).context(|| format!("cannot open {}", parent.display()))?;
         let temporary = temporary_name(name, &process::id().to_string());
-        let bind = || directory.bind(&temporary, SockType::Stream, Mode::S_IRUSR | Mode::S_IWUSR);
+        let bind = || directory.listen(&temporary, SockType::Stream, Mode::S_IRUSR | Mode::S_IWUSR);
         let bound = match bind() {
             // Left by a process that had this PID.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -37,7 +38,7 @@ impl SocketFile {
             }
             bound => bound,
         };
-        let listener = bound.map_err(|error| explain("make the control socket", path, &error))?;
+        let listener = bound.context(|| format!("cannot make the control socket {}", path.display()))?;
         let unplaced = Unplaced(path.with_file_name(&temporary));
         for _ in 0..ATTEMPTS {
             match directory.rename_to_free_name(&temporary, name) {
@@ -46,10 +47,12 @@ impl SocketFile {
                     return Ok((Self(Some(Made::at(path.to_path_buf())?)), listener));
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(&directory, path)?,
-                Err(error) => return Err(explain("put the control socket into place at", path, &error)),
+                Err(error) => {
+                    return Err(error).context(|| format!("cannot make the control socket {}", path.display()));
+                }
             }
         }
-        Err(io::Error::other(format!("others make control sockets at {} again and again", path.display())))
+        Err(Error::new(format!("others make control sockets at {} again and again", path.display())))
     }
 
     /// Removes the file.
@@ -77,12 +80,12 @@ impl Drop for Unplaced {
 }
 
 /// Removes a socket that refuses connections, which an earlier shim left. Anything else is in the way.
-fn remove_stale(directory: &Directory, path: &Path) -> io::Result<()> {
-    let in_the_way = |what: &str| Err(io::Error::other(format!("{} is in the way: {what}", path.display())));
+fn remove_stale(directory: &Directory, path: &Path) -> Result<()> {
+    let in_the_way = |what: &str| Err(Error::new(format!("{} is in the way: {what}", path.display())));
     let (metadata, identity) = match path.symlink_metadata().and_then(|found| Ok((found, Identity::of(path)?))) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(explain("look at", path, &error)),
+        Err(error) => return Err(error).context(|| format!("cannot look at {}", path.display())),
     };
     if !metadata.file_type().is_socket() {
         return in_the_way("it is no socket");
@@ -92,7 +95,8 @@ fn remove_stale(directory: &Directory, path: &Path) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(Errno::ECONNREFUSED as i32) => {
             // Somebody else may have done the same just now, and put a living one there.
             if Identity::of(path).is_ok_and(|now| now == identity) {
-                fs::remove_file(path).map_err(|error| explain("remove the stale control socket", path, &error))?;
+                fs::remove_file(path)
+                    .context(|| format!("cannot remove the stale control socket {}", path.display()))?;
             }
             Ok(())
         }

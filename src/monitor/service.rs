@@ -13,7 +13,7 @@ use crate::control::reply::{
     Call, Counters, Description, Done, Event, EventKind, Info, Process, State, Status, Zombie,
 };
 use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request};
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
 use crate::log::rfc3339;
 use crate::relay::Relay;
@@ -50,7 +50,7 @@ struct Told {
 impl Service {
     /// Makes the socket.
     pub(super) fn open(event_loop: &EventLoop<Source>, path: &Path) -> Result<Box<Self>> {
-        let control = Control::open(event_loop, path, Instant::now()).context(|| "cannot be controlled")?;
+        let control = Control::open(event_loop, path, Instant::now())?;
         Ok(Box::new(Self {
             control,
             execs: Execs::default(),
@@ -309,6 +309,11 @@ impl Monitor {
             let event = Event { target: Some(CONTAINER.into()), pid, exit_code: Some(exit_code), ..Event::now(kind) };
             service.control.tell(event, now);
         }
+    }
+
+    /// The container ran out of memory.
+    pub(super) fn tell_oom(&mut self, now: Instant) {
+        self.tell(Event { target: Some(CONTAINER.into()), ..Event::now(EventKind::Oom) }, now);
     }
 
     /// Tells subscribers of what is known by being looked for.
