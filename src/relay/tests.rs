@@ -486,6 +486,40 @@ mod clients_output {
     }
 
     #[test]
+    fn what_is_kept_goes_to_the_first_client_alone() {
+        let (mut shim, child) = Shim::new(Stdio::Pipes);
+        shim.relay.keep_for_the_first();
+        assert!(shim.relay.flushed());
+        let output = pattern(300_000);
+        let writer = write_all(child.stdout, &output);
+        shim.logged("all of it", 300_000);
+        assert!(!shim.relay.flushed());
+        let first = shim.attach();
+        let second = shim.attach();
+        let mut received = Recording::default();
+        shim.run_until("the first to have all", |shim| {
+            first.take(&mut received);
+            shim.relay.flushed()
+        });
+        first.take(&mut received);
+        assert_eq!((received.stdout == output, second.packets().len()), (true, 0));
+        assert!(!shim.relay.clients.have_ring());
+        drop(writer);
+    }
+
+    #[test]
+    fn what_is_kept_holds_the_process_up_until_nobody_is_awaited() {
+        let (mut shim, child) = Shim::new(Stdio::Pipes);
+        shim.relay.keep_for_the_first();
+        let writer = write_all(child.stdout, &pattern(10 << 20));
+        shim.run_until("a full ring", |shim| shim.relay.is_held_up());
+        shim.relay.await_nobody(&shim.event_loop, Instant::now());
+        shim.logged("all of it", 10 << 20);
+        assert!(shim.relay.flushed() && !shim.relay.clients.have_ring());
+        drop(writer);
+    }
+
+    #[test]
     fn e04_three_clients_get_all_and_one_that_leaves_disturbs_nobody() {
         let (mut shim, child) = Shim::new(Stdio::Pipes);
         let clients = [shim.attach(), shim.attach(), shim.attach()];

@@ -187,3 +187,47 @@ fn r9_what_was_reaped_meanwhile_is_not_signalled() {
     play.child_exits(child, 0);
     assert!(!play.actions().contains(&Action::KillChild(child)));
 }
+
+#[test]
+fn a_cancelled_exec_is_killed_as_one_whose_time_is_over() {
+    let mut play = Play::new();
+    let child = play.registered_as(&with_timeout(Timeout::SinceRequest(seconds(10.0))), RUNTIME, PROCESS);
+    play.reaper.handle_cancel(child);
+    assert_eq!(play.actions(), [Action::Collect(child)]);
+    play.reaper.handle_child_running(play.now, child);
+    assert_eq!(play.actions(), [Action::StopTree(child)]);
+    // Once is enough.
+    play.reaper.handle_cancel(child);
+    assert!(play.actions().is_empty());
+    play.reaper.handle_tree_stopped(play.now, child, Walk::Settled);
+    play.reaper.handle_tree_killed(play.now, child, Walk::Settled);
+    assert_eq!(play.actions(), [Action::KillTree(child), Action::KillChild(child)]);
+    play.reaper.handle_child_exit(child, ExitStatus::Signal(9));
+    assert_eq!(play.actions(), [Action::Report(Outcome::TimedOut { child, limit: Duration::ZERO })]);
+    assert_eq!(play.reaper.next_timeout(), None);
+}
+
+#[test]
+fn a_cancelled_exec_that_has_ended_keeps_its_status() {
+    let mut play = Play::new();
+    let child = play.registered_as(&EXEC, RUNTIME, PROCESS);
+    play.reaper.handle_cancel(child);
+    assert_eq!(play.actions(), [Action::Collect(child)]);
+    play.reaper.handle_child_exit(child, ExitStatus::Code(4));
+    assert_eq!(play.actions(), [exited(child, ExitStatus::Code(4))]);
+}
+
+#[test]
+fn what_there_is_can_be_asked_for() {
+    let mut play = Play::new();
+    let call = play.start(&EXEC);
+    play.zombies(&[ORPHAN]);
+    let snapshot = play.reaper.snapshot();
+    assert_eq!(snapshot.calls.len(), 1);
+    assert_eq!((snapshot.calls[0].id, snapshot.calls[0].runtime), (call, Some(RUNTIME)));
+    assert_eq!((snapshot.zombies[0].pid, snapshot.zombies[0].first_seen), (ORPHAN, play.now));
+    play.runtime_exits(call, 1);
+    play.pid_file(call, PidFile::Absent);
+    play.reaper.handle_output_closed(call);
+    assert!(play.reaper.snapshot().calls.is_empty());
+}
