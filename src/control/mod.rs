@@ -103,6 +103,8 @@ impl Control {
     }
 
     /// Does what an event asks for.
+    // Not inlined into the loop: see `Monitor::serve`.
+    #[inline(never)]
     pub(crate) fn handle(&mut self, event_loop: &EventLoop<Source>, event: Event<Source>, now: Instant) {
         match event.source {
             Source::ControlConnection(number) => {

@@ -1,4 +1,6 @@
 //! Execs of the control socket's clients, from the call of the runtime to the answer.
+//!
+//! What the loop calls is not inlined into it, as `Monitor::serve` is not.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -75,6 +77,7 @@ impl Monitor {
     }
 
     /// Something that the exec's relay watches has an event.
+    #[inline(never)]
     pub(super) fn handle_exec_relay(&mut self, id: ExecId, event: Event<RelaySource>, now: Instant) {
         let Some(exec) = self.service.as_mut().and_then(|service| service.execs.get_mut(id)) else { return };
         exec.relay.handle(&self.event_loop, &mut exec.capture, event, now);
@@ -111,6 +114,7 @@ impl Monitor {
     }
 
     /// A call that is not the container's has come to its process.
+    #[inline(never)]
     pub(super) fn exec_started(&mut self, call: CallId, child: ChildId, pid: Pid, now: Instant) {
         let exec = self.service.as_mut().and_then(|service| service.execs.by_call(call));
         let Some(exec) = exec else {
@@ -136,6 +140,7 @@ impl Monitor {
     }
 
     /// A call that is not the container's has failed.
+    #[inline(never)]
     pub(super) fn exec_failed(&mut self, call: CallId, failure: &Failure, now: Instant) {
         let Some(service) = &mut self.service else { return };
         let Some(exec) = service.execs.by_call(call) else { return };
@@ -149,6 +154,7 @@ impl Monitor {
     }
 
     /// The process of an exec has ended.
+    #[inline(never)]
     pub(super) fn exec_ended(&mut self, child: ChildId, exit_code: i32, timed_out: bool, now: Instant) {
         let Some(service) = &mut self.service else { return };
         let Some(exec) = service.execs.by_child(child) else { return };

@@ -77,6 +77,14 @@ impl Service {
 impl Monitor {
     /// Does what clients ask for, as much as one turn takes.
     pub(super) fn handle_calls(&mut self, now: Instant) {
+        if self.service.is_some() {
+            self.serve(now);
+        }
+    }
+
+    // Inlined into the loop, its frame would take pages of the stack that shims without a control socket never need.
+    #[inline(never)]
+    fn serve(&mut self, now: Instant) {
         loop {
             let Some(service) = &mut self.service else { return };
             match service.control.next(&self.event_loop, now) {
