@@ -66,7 +66,7 @@ fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     pipes.start.wait()?;
     let oom_score = OomScore::protect();
     let short_side = process::id();
-    match start::detach(&config.detach)? {
+    match start::detach(&config.detach, config.stdio)? {
         Side::Short => Ok(0),
         Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, short_side })),
     }

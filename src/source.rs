@@ -21,6 +21,8 @@ pub(crate) enum Source {
     ConsoleListener,
     /// The runtime's connection on that socket.
     ConsoleConnection,
+    /// The journal's socket.
+    Journal,
     /// The `ctl` fifo of the bundle.
     Ctl,
     /// The `winsz` fifo of the bundle.
@@ -61,6 +63,7 @@ impl event_loop::Source for Source {
             Self::Ctl => (9, 0),
             Self::Winsz => (10, 0),
             Self::StartPipe => (11, 0),
+            Self::Journal => (12, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -82,6 +85,7 @@ impl event_loop::Source for Source {
             9 => Self::Ctl,
             10 => Self::Winsz,
             11 => Self::StartPipe,
+            12 => Self::Journal,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

@@ -107,7 +107,7 @@ impl Shim {
             let event = Event { source, readable: event.readable, writable: event.writable };
             self.relay.handle(&self.event_loop, &mut self.log, event, now);
         }
-        self.relay.handle_timeout(&self.event_loop, now);
+        self.relay.handle_timeout(&self.event_loop, &self.log, now);
     }
 
     /// Runs the loop until `done`, which is `what`.
@@ -409,7 +409,7 @@ mod streams {
         shim.run_until("the input", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 30_000);
         let when = shim.relay.next_timeout().expect("a time to give memory back");
         assert!(shim.relay.buffer[..60_000].iter().any(|&byte| byte != 0));
-        shim.relay.handle_timeout(&shim.event_loop, when);
+        shim.relay.handle_timeout(&shim.event_loop, &shim.log, when);
         assert!(shim.relay.buffer.iter().all(|&byte| byte == 0));
         assert_eq!(shim.relay.next_timeout(), None);
     }

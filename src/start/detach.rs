@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sys::prctl;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
 
-use crate::cli::Detach;
+use crate::cli::{Detach, Stdio};
 use crate::error::{Context, Result};
 use crate::whole_file::WholeFile;
 
@@ -26,8 +26,8 @@ pub(crate) enum Side {
 }
 
 /// Makes the process that stays: in a session of its own, without the caller's standard streams, and parent of what
-/// its descendants leave (`PR_SET_CHILD_SUBREAPER`).
-pub(crate) fn detach(how: &Detach) -> Result<Side> {
+/// its descendants leave (`PR_SET_CHILD_SUBREAPER`). With passthrough the streams stay until the runtime has them.
+pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
     if let Detach::Fork { pid_file } = how {
         match fork(pid_file.as_deref())? {
             Side::Short => return Ok(Side::Short),
@@ -38,7 +38,9 @@ pub(crate) fn detach(how: &Detach) -> Result<Side> {
     if let Err(errno) = setsid() {
         debug!("no session of its own: {}", errno.desc());
     }
-    let_go_of_stdio().context(|| "cannot open /dev/null")?;
+    if stdio != Stdio::Passthrough {
+        let_go_of_stdio()?;
+    }
     prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
     Ok(Side::Long)
 }
@@ -69,10 +71,14 @@ fn fork(pid_file: Option<&Path>) -> Result<Side> {
     }
 }
 
-fn let_go_of_stdio() -> io::Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(null.as_fd())?;
-    dup2_stdout(null.as_fd())?;
-    dup2_stderr(null.as_fd())?;
-    Ok(())
+/// Puts /dev/null in the place of the caller's standard streams.
+pub(crate) fn let_go_of_stdio() -> Result<()> {
+    let replace = || {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        dup2_stdin(null.as_fd())?;
+        dup2_stdout(null.as_fd())?;
+        dup2_stderr(null.as_fd())?;
+        io::Result::Ok(())
+    };
+    replace().context(|| "cannot open /dev/null")
 }
