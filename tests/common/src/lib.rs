@@ -11,6 +11,7 @@
 
 mod client;
 mod facts;
+pub mod journal;
 mod log;
 mod monitor;
 mod process;
@@ -23,6 +24,7 @@ mod wire;
 
 pub use client::{Client, Output};
 pub use facts::{Facts, Fd, descriptors, mode, status, tree};
+pub use journal::{Journal, JournalEntry};
 pub use log::{Entry, Log};
 pub use monitor::{Monitor, SyncPipe};
 pub use process::{Process, Status};
