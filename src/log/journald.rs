@@ -225,7 +225,7 @@ fn drop_into(loss: &mut Loss, kept: &mut Kept) {
 fn tell(fields: &Fields, socket: &mut Socket, loss: &Loss) -> nix::Result<()> {
     let note = format!("dunnage: {loss}\n");
     let priority = default_priority(Stream::Stderr);
-    let text = Text { text: note.as_bytes(), priority, partial: false, len: note.len() };
+    let text = Text { bytes: note.as_bytes(), priority, partial: false, len: note.len() };
     fields.entry(&text, |parts| socket.send(parts))
 }
 

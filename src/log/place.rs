@@ -76,8 +76,8 @@ mod tests {
     use super::super::testing::Scratch;
     use super::*;
 
-    fn admitted(path: PathBuf, allowed: &Path) -> bool {
-        match Place::find(&path, &[allowed.to_owned(), "/nonexistent".into(), "".into()]) {
+    fn admitted(path: &Path, allowed: &Path) -> bool {
+        match Place::find(path, &[allowed.to_owned(), "/nonexistent".into(), "".into()]) {
             Ok(_) => true,
             Err(error) => {
                 assert!(error.to_string().contains("--log-allowlist-dir"), "{}: {error}", path.display());
@@ -118,8 +118,8 @@ mod tests {
             ("allowed/dangling", false),
             ("allowed/twice", false),
         ] {
-            assert_eq!(admitted(dir.path(path), &allowed), inside, "{path}");
-            assert_eq!(admitted(dir.path(path), &dir.path("link")), inside, "{path}, the directory named by a link");
+            assert_eq!(admitted(&dir.path(path), &allowed), inside, "{path}");
+            assert_eq!(admitted(&dir.path(path), &dir.path("link")), inside, "{path}, the directory named by a link");
             assert!(Place::find(&dir.path(path), &[]).is_ok(), "{path}, without a list");
         }
     }

@@ -40,10 +40,10 @@ impl Fields {
 
     /// Calls `send` with the parts of the entry of a text.
     pub(super) fn entry<T>(&self, text: &Text<'_>, send: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
-        let len = (text.text.len() as u64).to_le_bytes();
+        let len = (text.bytes.len() as u64).to_le_bytes();
         let priority = [b'0' + text.priority, b'\n'];
         let partial = if text.partial && self.mark_partial { PARTIAL } else { b"" };
-        let parts: [&[u8]; 7] = [b"MESSAGE\n", &len, text.text, b"\nPRIORITY=", &priority, &self.bytes, partial];
+        let parts: [&[u8]; 7] = [b"MESSAGE\n", &len, text.bytes, b"\nPRIORITY=", &priority, &self.bytes, partial];
         send(&parts.map(IoSlice::new))
     }
 }
@@ -73,7 +73,7 @@ mod tests {
         Fields::new(options).entry(text, |parts| parts.iter().flat_map(|part| part.to_vec()).collect())
     }
 
-    const LINE: &Text<'static> = &Text { text: b"one\n", priority: 6, partial: false, len: 4 };
+    const LINE: &Text<'static> = &Text { bytes: b"one\n", priority: 6, partial: false, len: 4 };
 
     #[test]
     fn the_bytes_of_an_entry() {

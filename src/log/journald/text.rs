@@ -11,7 +11,7 @@ pub(super) const TEXT_MAX: usize = 2 * 8192;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Text<'a> {
     /// The line with its newline, or a piece of one.
-    pub(super) text: &'a [u8],
+    pub(super) bytes: &'a [u8],
     /// As syslog numbers them, from 0, an emergency, to 7, for debugging.
     pub(super) priority: u8,
     /// Whether the line goes on, or ended without a newline.
@@ -36,7 +36,7 @@ pub(super) fn next(output: &[u8], stream: Stream, begun: Option<u8>, ended: bool
         (None, [b'<', digit @ b'0'..=b'7', b'>', text @ ..]) => (digit - b'0', text),
         (None, _) => (default_priority(stream), text),
     };
-    Some(Text { text, priority, partial, len })
+    Some(Text { bytes: text, priority, partial, len })
 }
 
 /// An information from stdout, an error from stderr: the only ones that Podman's reader knows.
@@ -71,7 +71,7 @@ mod tests {
         while let Some(found) = next(rest, stream, begun, true) {
             begun = found.partial.then_some(found.priority);
             rest = &rest[found.len..];
-            texts.push((found.priority, found.partial, found.text.to_vec()));
+            texts.push((found.priority, found.partial, found.bytes.to_vec()));
         }
         assert_eq!(rest, b"");
         texts

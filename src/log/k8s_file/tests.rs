@@ -649,7 +649,7 @@ fn f03_the_newest_lines_are_kept_without_gap_or_double() {
     let dir = Scratch::new();
     let path = dir.path("log");
     let mut log = open_rotated(&path, Some(4096), 3);
-    let lines: String = (0..10_000).map(|number| format!("{number}\n")).collect();
+    let lines = (0..10_000).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
     for read in lines.as_bytes().chunks(777) {
         log.write(Stdout, read);
     }
