@@ -27,6 +27,10 @@ pub(crate) enum Source {
     Ctl,
     /// The `winsz` fifo of the bundle.
     Winsz,
+    /// The counters of the container's memory.
+    Oom,
+    /// The container's sd_notify socket.
+    Notify,
 }
 
 /// The descriptors of the relay.
@@ -63,7 +67,9 @@ impl event_loop::Source for Source {
             Self::Ctl => (9, 0),
             Self::Winsz => (10, 0),
             Self::StartPipe => (11, 0),
-            Self::Journal => (12, 0),
+            Self::Oom => (12, 0),
+            Self::Notify => (13, 0),
+            Self::Journal => (14, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -85,7 +91,9 @@ impl event_loop::Source for Source {
             9 => Self::Ctl,
             10 => Self::Winsz,
             11 => Self::StartPipe,
-            12 => Self::Journal,
+            12 => Self::Oom,
+            13 => Self::Notify,
+            14 => Self::Journal,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

@@ -1,12 +1,24 @@
 //! Files that others read: whole or not there.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::mem;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
+
+/// The longest name that a file can have.
+pub(crate) const NAME_MAX: usize = 255;
+
+/// The name that the next file `name` has until it is put into place: `.NAME.SUFFIX`, NAME cut where it would become too
+/// long. Hidden, as there are those who look at each new file, or for names that begin alike.
+pub(crate) fn temporary_name(name: &OsStr, suffix: &str) -> OsString {
+    let room = NAME_MAX - "..".len() - suffix.len();
+    let name = &name.as_bytes()[..name.len().min(room)];
+    OsString::from_iter([OsStr::new("."), OsStr::from_bytes(name), OsStr::new("."), OsStr::new(suffix)])
+}
 
 /// A file that is made under a temporary name in its directory and renamed into place once it is whole.
 #[derive(Debug)]
@@ -20,10 +32,11 @@ impl WholeFile {
     /// Makes the temporary file, mode 0644 under the shim's umask.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}", process::id()));
-        let temporary = path.with_file_name(hidden);
+        // Nobody means to have /dev/null replaced.
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(io::Error::other("what is there is no regular file"));
+        }
+        let temporary = path.with_file_name(temporary_name(name, &process::id().to_string()));
         let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary);
         let file = match create() {
             // Left by a process that had this PID and was killed in the midst of it.
@@ -128,6 +141,29 @@ mod tests {
         fs::write(directory.0.join(format!(".exit.{}", process::id())), "").unwrap();
         WholeFile::create(&directory.0.join("exit")).unwrap().commit(b"0").unwrap();
         assert_eq!(directory.names(), ["exit"]);
+    }
+
+    #[test]
+    fn a_name_may_be_as_long_as_names_can_be() {
+        let directory = Directory::new("long");
+        let path = directory.0.join("n".repeat(NAME_MAX));
+        WholeFile::create(&path).unwrap().commit(b"0").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let directory = Directory::new("special");
+        let fifo = directory.0.join("fifo");
+        let link = directory.0.join("link");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for path in [&fifo, &link] {
+            let error = WholeFile::create(path).unwrap_err();
+            assert_eq!(error.to_string(), "what is there is no regular file");
+        }
+        assert_eq!(directory.names().len(), 2);
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use log::LevelFilter;
 use nix::errno::Errno;
+use nix::sys::socket::UnixAddr;
 use nix::unistd::{AccessFlags, access};
 
 use super::options::{Given, GivenLog};
@@ -19,6 +20,7 @@ use super::{
     Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Job, JournaldOptions, K8sFileOptions, Logging, Runtime,
     Stdio,
 };
+use crate::whole_file::NAME_MAX;
 
 /// Where CRI-O's attach clients look, unless told otherwise.
 const DEFAULT_SOCKET_DIR: &str = "/var/run/crio";
@@ -79,9 +81,9 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             opts: given.runtime_opts,
             no_pivot: given.no_pivot,
             no_new_keyring: given.no_new_keyring,
-            replace_listen_pid: given.replace_listen_pid,
         },
         container_pid_file,
+        replace_listen_pid: given.replace_listen_pid,
         timeout: u64::try_from(given.timeout).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs),
         stdio: match (given.terminal, given.stdin) {
             (true, _) => Stdio::Terminal,
@@ -101,6 +103,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
                 delay: Duration::from_secs(exit_delay),
             }),
         },
+        sdnotify_socket: given.sdnotify_socket.filter(|_| !given.exec).map(notify_address).transpose()?,
         detach: if given.sync {
             Detach::Sync
         } else {
@@ -131,7 +134,7 @@ fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliErr
 fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
     match value.as_bytes() {
         b"" | b"." | b".." => {}
-        bytes if bytes.contains(&b'/') => {}
+        bytes if bytes.contains(&b'/') || bytes.len() > NAME_MAX => {}
         _ => return Ok(value),
     }
     invalid(format!("{option} “{}” cannot be the name of a file, which it must be", value.display()))
@@ -139,6 +142,18 @@ fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
 
 fn not_empty(option: &str, value: OsString) -> Result<PathBuf, CliError> {
     if value.is_empty() { invalid(format!("{option} must not be empty")) } else { Ok(value.into()) }
+}
+
+/// The address of a notify socket: a path, or `@NAME` of one that is no file.
+fn notify_address(socket: OsString) -> Result<UnixAddr, CliError> {
+    let path = not_empty("--sdnotify-socket", socket)?;
+    let address = match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => UnixAddr::new_abstract(name),
+        name => UnixAddr::new(name),
+    };
+    address.or_else(|errno| {
+        invalid(format!("--sdnotify-socket {} is not the address of a socket: {}", path.display(), errno.desc()))
+    })
 }
 
 fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {
@@ -381,7 +396,8 @@ mod tests {
         for good in ["a", "...", "-", "a:b", "0123456789abcdef"] {
             assert_eq!(name("--cid", good.into()), Ok(good.into()));
         }
-        for bad in ["", ".", "..", "/", "a/b", "../a", "a/"] {
+        let long = "n".repeat(NAME_MAX + 1);
+        for bad in ["", ".", "..", "/", "a/b", "../a", "a/", &long] {
             assert!(name("--cid", bad.into()).is_err(), "{bad:?}");
         }
     }

@@ -22,8 +22,8 @@ impl ExitFiles {
     }
 
     /// Makes them durable. The caller may have removed them by now.
-    pub(crate) fn sync(&self) {
-        for file in &self.0 {
+    pub(crate) fn sync(self) {
+        for file in self.0 {
             if let Err(error) = file.sync() {
                 warn!("cannot sync an exit file: {error}");
             }

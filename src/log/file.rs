@@ -1,16 +1,15 @@
 //! The file at the log's path, and how another one takes its place.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU32;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 
 use super::append::{Appender, Stopped};
 use super::backups;
 use super::place::Place;
+use crate::whole_file::temporary_name;
 
 /// An open log. Only a regular file is ever replaced; anything else (a fifo, `/dev/null`, `/dev/stdout`) stays what
 /// was opened.
@@ -104,9 +103,14 @@ impl LogFile {
         Ok(())
     }
 
+    /// Ends a record that is there by half.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        Ok(self.appender.finish()?)
+    }
+
     /// Makes durable what was written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.appender.finish()?;
+        self.finish()?;
         if self.regular { self.appender.target.sync_data() } else { Ok(()) }
     }
 
@@ -159,7 +163,7 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
 /// Makes a new file and renames it to take the place of the one at `path`, or of the one that a link there leads to.
 fn put_new_file(path: &Path, rules: &Rules) -> io::Result<File> {
     let place = Place::find(path, &rules.allowlist)?;
-    let temporary = place.beside(temporary_name(place.name()));
+    let temporary = place.beside(temporary_name(place.name(), "new"));
     // Of a shim that was killed between the two steps.
     let _ = fs::remove_file(&temporary);
     let file = options(0).create_new(true).open(&temporary)?;
@@ -172,13 +176,6 @@ fn put_new_file(path: &Path, rules: &Rules) -> io::Result<File> {
         return Err(error);
     }
     Ok(file)
-}
-
-/// `.NAME.new`, no longer than a name may be. Hidden, as log collectors look for names that begin with the log's.
-fn temporary_name(name: &OsStr) -> OsString {
-    const NAME_MAX: usize = 255;
-    let name = &name.as_bytes()[..name.len().min(NAME_MAX - ".".len() - ".new".len())];
-    OsString::from_iter([OsStr::new("."), OsStr::from_bytes(name), OsStr::new(".new")])
 }
 
 /// The last byte of a regular file; not every log may be read.

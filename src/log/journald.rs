@@ -152,13 +152,17 @@ impl Journald {
         self.pass_on();
     }
 
-    /// The end: nothing more is written.
-    pub(super) fn sync(&mut self) {
+    /// The end of the output, see [`Log::close`](super::Log::close).
+    pub(super) fn finish(&mut self) {
         self.make_room();
         self.pass_on();
         if let State::Losing(loss) = &self.state {
             ::log::warn!("the journal: {loss}");
         }
+    }
+
+    pub(super) fn has_grown(&mut self) -> bool {
+        self.streams.iter_mut().fold(false, |grown, kept| kept.has_grown() | grown)
     }
 
     pub(super) fn release(&mut self) {

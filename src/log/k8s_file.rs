@@ -1,6 +1,7 @@
 //! The k8s-file driver: one record a line, `STAMP STREAM F|P TEXT`, appended to a file.
 
 use std::io;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ use crate::stream::Stream;
 const BUFFER: NonZeroUsize = NonZeroUsize::new(128 * 1024).unwrap();
 const _: () = assert!(BUFFER.get() >= RECORD_MAX, "every record fits");
 
-/// What of the buffer is kept while idle: a container that says a line now and then needs no more.
-const KEPT: usize = 4096;
+/// What of the buffer a container that says a line now and then uses, which is not worth giving back.
+const PAGE: usize = 4096;
 
 /// How long after a failed attempt the next one is made to replace a file at its limit.
 const REPLACE_PAUSE: Duration = Duration::from_secs(1);
@@ -34,8 +35,8 @@ pub(super) struct K8sFile {
     left: Option<u64>,
     stamp: Stamp,
     buffer: Pages,
-    /// How much of the buffer costs memory.
-    used: usize,
+    /// More than a page of the buffer was used.
+    grown: bool,
     loss: Option<Loss>,
     /// After a loss or a failed replacing was told to the shim's own log, it is not told again before a reopening.
     warned: bool,
@@ -52,7 +53,7 @@ impl K8sFile {
             file,
             stamp: Stamp::new(),
             buffer: Pages::new(BUFFER)?,
-            used: 0,
+            grown: false,
             loss: None,
             warned: false,
             replace_failed: None,
@@ -85,21 +86,24 @@ impl K8sFile {
         }
     }
 
-    pub(super) fn sync(&mut self) {
+    /// The end of the output, see [`Log::close`](super::Log::close).
+    pub(super) fn finish(&mut self, durable: bool) {
         self.tell_loss();
         if let Some(loss) = &self.loss {
             ::log::warn!("log file {}: {loss}", self.file.path().display());
         }
-        if let Err(error) = self.file.sync() {
-            ::log::warn!("cannot sync log file {}: {error}", self.file.path().display());
+        let ended = if durable { self.file.sync() } else { self.file.finish() };
+        if let Err(error) = ended {
+            ::log::warn!("cannot end log file {}: {error}", self.file.path().display());
         }
     }
 
+    pub(super) fn has_grown(&mut self) -> bool {
+        mem::take(&mut self.grown)
+    }
+
     pub(super) fn release(&mut self) {
-        if self.used > KEPT {
-            self.buffer.release();
-            self.used = 0;
-        }
+        self.buffer.release();
     }
 
     /// When [`K8sFile::tell_loss`] should be called, if no output comes before.
@@ -136,7 +140,7 @@ impl K8sFile {
             }
             let mut dropped = pieces.clone();
             batch.fill(&prefix, &mut pieces);
-            self.used = self.used.max(batch.bytes().len());
+            self.grown |= batch.bytes().len() > PAGE;
 
             let result = self.file.append(batch.bytes());
             let whole = result.as_ref().map_or_else(|stopped| stopped.whole, |()| batch.bytes().len());

@@ -25,6 +25,7 @@ use k8s_file::K8sFile;
 
 /// The container's log: none, one or several. Nothing here fails its caller once it is open: what could not be written
 /// is counted and told in the log itself as soon as there is room again.
+#[derive(Default)]
 pub(crate) struct Log {
     file: Option<K8sFile>,
     journald: Option<Journald>,
@@ -96,14 +97,21 @@ impl Log {
         }
     }
 
-    /// Makes the log durable.
-    pub(crate) fn sync(&mut self) {
-        if let Some(file) = &mut self.file {
-            file.sync();
+    /// Ends the log: with a whole record, and saying what is missing. Then makes it `durable`, if it is to be.
+    pub(crate) fn close(self, durable: bool) {
+        if let Some(mut file) = self.file {
+            file.finish(durable);
         }
-        if let Some(journald) = &mut self.journald {
-            journald.sync();
+        if let Some(mut journald) = self.journald {
+            journald.finish();
         }
+    }
+
+    /// Whether, since the last time this was asked, there came to be memory to [`release`](Log::release).
+    pub(crate) fn has_grown(&mut self) -> bool {
+        let file = self.file.as_mut().is_some_and(K8sFile::has_grown);
+        let journald = self.journald.as_mut().is_some_and(Journald::has_grown);
+        file || journald
     }
 
     /// Gives memory back; called when there is nothing to log for now.
@@ -162,9 +170,9 @@ mod tests {
                 log.write(Stream::Stdout, b"a line\n");
                 log.reopen();
                 log.write(Stream::Stderr, b"a line\n");
-                log.sync();
                 log.release();
                 assert_eq!(log.deadline(), None);
+                log.close(true);
             }
             assert_eq!(Records::of(dir.path("log")).plain(), [("stderr", 'F', "a line")]);
         }

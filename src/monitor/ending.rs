@@ -25,9 +25,9 @@ pub(super) enum Ending {
     /// What others wait for is told; clients take what they have not read yet.
     Flushing { until: Instant, end: End },
     /// `--exit-delay`: nothing is held but this process itself.
-    Delaying { until: Instant, end: End },
+    Delaying { until: Instant, status: u8 },
     /// The exit command runs. Once the shim was told to end, it is killed at `kill_at`.
-    Commanding { command: ChildId, kill_at: Option<Instant>, end: End },
+    Commanding { command: ChildId, kill_at: Option<Instant>, status: u8 },
     /// The shim ends with this status.
     Done(u8),
 }
@@ -39,6 +39,8 @@ pub(super) struct End {
     status: u8,
     /// What is still to be made durable.
     exit_files: ExitFiles,
+    /// The shim was told to end: there is no exit delay.
+    hastened: bool,
 }
 
 impl Monitor {
@@ -92,15 +94,20 @@ impl Monitor {
         self.finish(FAILED);
     }
 
-    /// All that is to be there once the end is known: the rest of the output in the log, and the exit files.
+    /// All that is to be there once the end is known: the mark of an OOM, the rest of the output in the log, and the
+    /// exit files.
     fn write_end(&mut self, code: i32, now: Instant) -> End {
+        // First of all, as the cgroup may vanish at any moment.
+        self.look_for_oom(now);
+        self.close_oom();
+        self.pass_notifications(now);
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
         // 0 to 255, and -1, which gives 255.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let status = code as u8;
-        End { status, exit_files }
+        End { status, exit_files, hastened: false }
     }
 
     /// When [`Monitor::handle_ending_timeout`] is due.
@@ -119,11 +126,11 @@ impl Monitor {
                 warn!("attach clients did not take all output in time");
                 self.let_go(end, now);
             }
-            Some(Ending::Delaying { end, .. }) => self.start_command(end),
-            Some(Ending::Commanding { command, end, .. }) => {
+            Some(Ending::Delaying { status, .. }) => self.start_command(status),
+            Some(Ending::Commanding { command, status, .. }) => {
                 warn!("the exit command does not end: killing it");
                 self.driver.signal_child(&self.event_loop, now, command, Signal::SIGKILL);
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
+                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
             }
             Some(Ending::Done(_)) | None => {}
         }
@@ -143,6 +150,7 @@ impl Monitor {
     pub(super) fn hasten_end(&mut self, now: Instant) {
         match &mut self.phase {
             Phase::Waiting(..) => self.give_up(&Error::new("it was told to end before it started anything")),
+            Phase::Ending(Ending::Flushing { end, .. }) => end.hastened = true,
             Phase::Ending(Ending::Delaying { until, .. }) => *until = now,
             Phase::Ending(Ending::Commanding { kill_at, .. }) => {
                 kill_at.get_or_insert(now + self.config.timing.runtime_grace);
@@ -154,9 +162,9 @@ impl Monitor {
     /// A child that is not the container ended: the exit command.
     pub(super) fn handle_command_exit(&mut self, child: ChildId, status: ExitStatus) {
         match self.take_ending() {
-            Some(Ending::Commanding { command, end, .. }) if command == child => {
+            Some(Ending::Commanding { command, status: containers, .. }) if command == child => {
                 let status = if status.success() {
-                    end.status
+                    containers
                 } else {
                     warn!("the exit command {status}");
                     u8::try_from(status.code()).unwrap_or(FAILED)
@@ -178,36 +186,38 @@ impl Monitor {
         for fifo in self.fifos.drain(..) {
             fifo.close(&self.event_loop);
         }
+        if let Some(notify) = self.notify.take() {
+            notify.close(&self.event_loop);
+        }
         self.sync.close();
-        if self.config.log.sync {
-            // An exec's is its caller's answer, not a record.
-            if !self.config.is_exec() {
-                self.log.sync();
-            }
+        let durable = self.config.log.sync;
+        // An exec's log is its caller's answer, not a record.
+        mem::take(&mut self.log).close(durable && !self.config.is_exec());
+        if durable {
             end.exit_files.sync();
         }
         if let Some(attach) = &mut self.attach {
             attach.unlink_socket();
         }
         match &self.config.exit.command {
-            Some(command) if command.delay.is_zero() => self.start_command(end),
+            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status),
             Some(command) => {
-                self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, end });
+                self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, status: end.status });
             }
             None => self.finish(end.status),
         }
     }
 
-    fn start_command(&mut self, end: End) {
+    fn start_command(&mut self, status: u8) {
         match self.spawn_command() {
             Ok(Some(command)) => {
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, end });
+                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
             }
-            Ok(None) => self.finish(end.status),
+            Ok(None) => self.finish(status),
             // As conmon: the container's end is what counts where no command ran.
             Err(failure) => {
                 error!("{failure}");
-                self.finish(end.status);
+                self.finish(status);
             }
         }
     }

@@ -40,6 +40,11 @@ impl Buffer {
     pub(super) fn release(&mut self) {
         self.pages.release();
     }
+
+    /// Puts that off while the content is needed: there still is something to give back.
+    pub(super) fn keep(&mut self) {
+        self.grown = true;
+    }
 }
 
 impl Deref for Buffer {

@@ -14,6 +14,7 @@ use dunnage_runtime::event_loop::{EventLoop, Interest};
 use log::{debug, warn};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
 use super::rearm;
@@ -21,7 +22,7 @@ use super::ring::{self, Position, Ring};
 use crate::source::{RelaySource, Source};
 use crate::stream::Stream;
 
-/// How many clients there can be.
+/// How many clients there can be: fewer where descriptors are few, see [`RESERVED_FDS`].
 pub(super) const MAX_CLIENTS: usize = 128;
 
 /// All that slow clients together may have still to get.
@@ -30,6 +31,10 @@ const RING_CAPACITY: NonZeroUsize = NonZeroUsize::new(4 << 20).unwrap();
 /// What is kept free for the container's end, when its output is read whatever the clients do: two pipes of the
 /// largest size that a user can give them (`/proc/sys/fs/pipe-max-size`), and the packets' headers.
 const RESERVE: usize = 2 * (1 << 20) + (64 << 10);
+
+/// How many descriptors clients leave to others: the container's end needs some for the exit files and the exit
+/// command.
+const RESERVED_FDS: u64 = 8;
 
 /// How many packets a client gets in one turn, before others have theirs.
 const PACKETS_PER_TURN: usize = 64;
@@ -75,12 +80,21 @@ enum Sent {
     NobodyThere,
 }
 
+/// Whether the descriptor was one of the last that there are: the kernel gives out the lowest number that is free.
+fn is_one_of_the_last(fd: &OwnedFd) -> bool {
+    let number = u64::from(fd.as_raw_fd().unsigned_abs());
+    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(limit, _)| number + RESERVED_FDS >= limit)
+}
+
 impl Clients {
     /// Takes a client in. It gets what is read from now on; one too many is closed at once.
     pub(super) fn add(&mut self, event_loop: &EventLoop<Source>, socket: OwnedFd) {
-        if self.list.len() >= MAX_CLIENTS {
+        if !self.has_place_for(&socket) {
+            self.make_room(event_loop);
+        }
+        if !self.has_place_for(&socket) {
             if !mem::replace(&mut self.refusing, true) {
-                warn!("{MAX_CLIENTS} attach clients already: more are refused");
+                warn!("{} attach clients already: more are refused", self.list.len());
             }
             return;
         }
@@ -172,17 +186,31 @@ impl Clients {
             // An empty packet looks like an end: who sent one by mistake is told at the next.
             let _ = shutdown(client.socket.as_raw_fd(), Shutdown::Read);
         }
-        self.notice_departure(event_loop, id);
+        let _ = self.notice_departure(event_loop, id);
     }
 
-    /// Closes a client whose input has ended if it is not there any more.
-    pub(super) fn notice_departure(&mut self, event_loop: &EventLoop<Source>, id: u32) {
-        if let Some(client) = self.list.iter_mut().find(|client| client.id == id) {
-            if !client.sends_input && client.is_departed() {
-                client.reception = Reception::Gone;
-                self.settle(event_loop);
-            }
+    /// Closes a client that is not there any more, unless it left input behind. Whether that ends its input.
+    pub(super) fn notice_departure(&mut self, event_loop: &EventLoop<Source>, id: u32) -> bool {
+        let Some(client) = self.list.iter_mut().find(|client| client.id == id) else { return false };
+        if !client.is_departed() || client.sends_input && client.has_input() {
+            return false;
         }
+        let ends_input = mem::take(&mut client.sends_input);
+        client.reception = Reception::Gone;
+        self.settle(event_loop);
+        ends_input
+    }
+
+    /// Gives up a client that is not there any more, with the input it left behind, which the container does not take:
+    /// so that one who is there gets its place.
+    fn make_room(&mut self, event_loop: &EventLoop<Source>) {
+        if let Some(client) = self.list.iter().find(|client| client.is_departed()) {
+            self.cut(event_loop, client.id, "it is gone, and the container did not take its input");
+        }
+    }
+
+    fn has_place_for(&self, socket: &OwnedFd) -> bool {
+        self.list.len() < MAX_CLIENTS && !is_one_of_the_last(socket)
     }
 
     /// Has the kernel report a client again if it sent more.
@@ -307,6 +335,18 @@ impl Client {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
         let ready = poll(&mut fds, PollTimeout::ZERO).unwrap_or(0);
         ready > 0 && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    }
+
+    /// Whether there is a packet to read.
+    fn has_input(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        loop {
+            match recv(self.socket.as_raw_fd(), &mut [0], flags) {
+                // The client is gone with output unread, which is told once.
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
+                result => return result.is_ok_and(|len| len > 0),
+            }
+        }
     }
 
     fn close(self, event_loop: &EventLoop<Source>) {

@@ -118,8 +118,6 @@ impl Input {
                 Ok(0) | Err(Errno::EAGAIN) => return false,
                 Ok(len) => self.pending.start += len,
                 Err(Errno::EINTR) => {}
-                // Nobody has the terminal open now; somebody may again.
-                Err(Errno::EIO) if matches!(self.destination, Destination::Terminal(_)) => return false,
                 Err(error) => {
                     debug!("the container takes no more input: {error}");
                     self.close(event_loop);
@@ -144,16 +142,18 @@ impl Input {
         self.destination = Destination::Nowhere;
     }
 
-    /// Whether there will be memory to give back, see [`Buffer::has_grown`].
+    /// Whether there is memory to give back soon, see [`Buffer::has_grown`]. Not while input is pending, which may be
+    /// for ever.
     pub(super) fn has_grown(&mut self) -> bool {
-        self.buffer.has_grown()
+        self.pending.is_empty() && self.buffer.has_grown()
     }
 
-    /// Gives memory back; whether there was nothing in the way.
-    pub(super) fn release(&mut self) -> bool {
+    /// Gives memory back, or has it given back once nothing is pending.
+    pub(super) fn release(&mut self) {
         if self.pending.is_empty() {
             self.buffer.release();
+        } else {
+            self.buffer.keep();
         }
-        self.pending.is_empty()
     }
 }

@@ -17,6 +17,7 @@ mod tail;
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -72,6 +73,9 @@ pub(crate) trait Sink {
 
     /// The stream has ended.
     fn end(&mut self, _stream: Stream) {}
+
+    /// Whether, since the last time this was asked, memory was used that is to be given back when nothing comes.
+    fn has_grown(&mut self) -> bool;
 }
 
 impl Sink for Log {
@@ -89,6 +93,10 @@ impl Sink for Log {
 
     fn end(&mut self, stream: Stream) {
         self.end(stream);
+    }
+
+    fn has_grown(&mut self) -> bool {
+        self.has_grown()
     }
 }
 
@@ -108,6 +116,8 @@ pub(crate) struct Relay {
     input: Input,
     /// Clients that may have input, in the order in which they get to send a packet.
     waiting: VecDeque<u32>,
+    /// A client that is gone ended the input, while some was pending.
+    input_ended: bool,
     listener: Option<Listener>,
     clients: Clients,
     stall_timeout: Option<Duration>,
@@ -180,6 +190,7 @@ impl Relay {
             buffer: Buffer::new(READ_SIZE)?,
             input: Input::new(destination)?,
             waiting: VecDeque::new(),
+            input_ended: false,
             listener: None,
             clients: Clients::default(),
             stall_timeout,
@@ -211,8 +222,8 @@ impl Relay {
         if let Some((height, width)) = self.size.take() {
             self.resize(height, width);
         }
+        // Its first event has kept input written.
         self.input.connect(master);
-        self.pass_input(event_loop);
         Ok(())
     }
 
@@ -253,7 +264,7 @@ impl Relay {
                     self.clients.flush(event_loop, id, now);
                 }
                 if event.readable {
-                    self.clients.notice_departure(event_loop, id);
+                    self.input_ended |= self.clients.notice_departure(event_loop, id);
                     if self.clients.input_of(id).is_some() && !self.waiting.contains(&id) {
                         self.waiting.push_back(id);
                     }
@@ -262,6 +273,9 @@ impl Relay {
             }
         }
         self.after_turn(event_loop, log, now);
+        if log.has_grown() {
+            self.idle = Some(now + IDLE);
+        }
     }
 
     /// When to call [`Relay::handle_timeout`].
@@ -285,9 +299,7 @@ impl Relay {
         if self.idle.is_some_and(|when| when <= now) {
             self.idle = None;
             self.buffer.release();
-            if !self.input.release() {
-                self.idle = Some(now + IDLE);
-            }
+            self.input.release();
         }
     }
 
@@ -409,6 +421,9 @@ impl Relay {
         if !self.input.flush(event_loop) {
             return;
         }
+        if mem::take(&mut self.input_ended) {
+            self.input.end(event_loop);
+        }
         for _ in 0..INPUT_PER_TURN {
             let Some(id) = self.waiting.pop_front() else { return };
             let Some(client) = self.clients.input_of(id) else { continue };
@@ -434,6 +449,8 @@ impl Relay {
         for _ in 0..MAX_CLIENTS {
             let Some(client) = listener.accept(now) else { return };
             self.clients.add(event_loop, client);
+            // Of those who had to make room.
+            self.waiting.retain(|&id| self.clients.input_of(id).is_some());
         }
         rearm(event_loop, &listener.socket, Source::Relay(RelaySource::Listener), Interest::READABLE);
     }

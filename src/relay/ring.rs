@@ -168,7 +168,7 @@ mod tests {
         let mut ring = ring(61);
         let mut at = ring.end();
         for round in 0u8..200 {
-            let payload: Vec<u8> = (0..round % 30 + 1).map(|n| n ^ round).collect();
+            let payload: Vec<u8> = (0..=round % 30).map(|n| n ^ round).collect();
             push(&mut ring, Stream::Stderr, &payload);
             assert_eq!(read(&ring, &mut at), Some((Stream::Stderr, payload)));
             ring.forget_before(at);

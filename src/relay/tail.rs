@@ -28,7 +28,9 @@ mod tests {
 
     fn tail_of(outputs: &[&[u8]]) -> Vec<u8> {
         let mut tail = Tail::default();
-        outputs.iter().for_each(|output| tail.push(output));
+        for output in outputs {
+            tail.push(output);
+        }
         tail.into_bytes()
     }
 

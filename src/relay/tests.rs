@@ -53,6 +53,7 @@ struct Recording {
     /// It has no room, but for what is written at the end.
     full: bool,
     ended: Vec<Stream>,
+    grown: bool,
 }
 
 impl Sink for Recording {
@@ -74,6 +75,10 @@ impl Sink for Recording {
 
     fn end(&mut self, stream: Stream) {
         self.ended.push(stream);
+    }
+
+    fn has_grown(&mut self) -> bool {
+        mem::take(&mut self.grown)
     }
 }
 
@@ -349,7 +354,9 @@ mod streams {
         shim.run_until("the end of both", |shim| shim.relay.output_closed());
         assert_same(&shim.log.stdout, &output);
         assert_same(&shim.log.stderr, &output);
-        writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        for writer in writers {
+            writer.join().expect("a writer");
+        }
     }
 
     #[test]
@@ -428,6 +435,31 @@ mod streams {
         shim.relay.handle_timeout(&shim.event_loop, &shim.log, when);
         assert!(shim.relay.buffer.iter().all(|&byte| byte == 0));
         assert_eq!(shim.relay.next_timeout(), None);
+
+        shim.log.grown = true;
+        written(&child.stdout, b"many short lines");
+        shim.logged("short lines", 60_022);
+        assert!(shim.relay.next_timeout().is_some(), "there is a time for the log to give memory back");
+    }
+
+    #[test]
+    fn a_container_that_does_not_read_wakes_nobody() {
+        let (mut shim, child) = Shim::new(Stdio::PipesWithStdin);
+        let client = shim.attach();
+        for _ in 0..3 {
+            client.send(&pattern(32 << 10));
+        }
+        shim.run_until("a full pipe", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 64 << 10);
+        shim.run_until_idle();
+        if let Some(when) = shim.relay.next_timeout() {
+            shim.relay.handle_timeout(&shim.event_loop, &shim.log, when);
+        }
+        assert_eq!(shim.relay.next_timeout(), None, "nothing happens until the container reads");
+        let mut input = available(&child.stdin);
+        shim.run_until("the rest", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 32 << 10);
+        input.extend(available(&child.stdin));
+        assert_same(&input, &pattern(32 << 10).repeat(3));
+        assert!(shim.relay.next_timeout().is_some(), "now there is memory to give back");
     }
 }
 
@@ -523,7 +555,8 @@ mod clients_output {
         let output = pattern(10 << 20);
         let readers = clients.map(Client::read_to_end);
         let writers = [write_all(child.stdout, &output), write_all(child.stderr, &output)];
-        shim.run_until("a part of it", |shim| shim.log.stdout.len() > 1 << 19);
+        // Before it keeps everything waiting.
+        shim.run_until("a part of it", |shim| shim.log.stdout.len() + shim.log.stderr.len() > 1 << 20);
         drop(leaving);
         shim.run_until("the end of it", |shim| shim.relay.output_closed() && shim.relay.flushed());
         shim.close();
@@ -532,7 +565,9 @@ mod clients_output {
             assert_same(&received.stdout, &output);
             assert_same(&received.stderr, &output);
         }
-        writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        for writer in writers {
+            writer.join().expect("a writer");
+        }
     }
 
     #[test]
@@ -559,6 +594,28 @@ mod clients_output {
         assert!(fell_behind > 1);
         shim.run_until("all memory to be given back", |shim| !shim.relay.clients.have_ring());
         writer.join().expect("a writer");
+    }
+
+    #[test]
+    fn what_a_client_takes_makes_room_though_it_is_still_behind() {
+        let (mut shim, child) = Shim::new(Stdio::Pipes);
+        let client = shim.attach();
+        let output = pattern(16 << 20);
+        let writer = write_all(child.stdout, &output);
+        let mut received = Recording::default();
+        for _ in 0..8 {
+            shim.run_until("a pause", |shim| shim.relay.outputs.iter().any(Output::is_paused));
+            let (logged, wanted) = (shim.log.stdout.len(), received.stdout.len() + (512 << 10));
+            shim.run_until("more at the client", |_| {
+                client.take(&mut received);
+                received.stdout.len() >= wanted
+            });
+            assert!(!shim.relay.flushed());
+            shim.run_until("more to be read", |shim| shim.log.stdout.len() > logged);
+        }
+        assert_same(&received.stdout, &output[..received.stdout.len()]);
+        shim.close();
+        assert!(writer.join().is_err(), "the pipe was closed before the end");
     }
 
     #[test]
@@ -626,6 +683,30 @@ mod clients_output {
         let mut received = Recording::default();
         stuck.take(&mut received);
         assert_same(&received.stdout, &output[..received.stdout.len()]);
+        writer.join().expect("a writer");
+    }
+
+    #[test]
+    fn e21_the_timeout_counts_from_when_the_slowest_client_last_took_something() {
+        let timeout = Duration::from_secs(3600);
+        let (mut shim, child) = Shim::with(Stdio::Pipes, false, Some(timeout));
+        let client = shim.attach();
+        let writer = write_all(child.stdout, &pattern(8 << 20));
+        shim.run_until("a pause", |shim| shim.relay.outputs.iter().any(Output::is_paused));
+        shim.run_until_idle();
+        let (_, before) = shim.relay.stall().expect("a time at which the client is closed");
+        assert!(before <= Instant::now() + timeout);
+
+        let taken = Instant::now();
+        assert!(!client.packets().is_empty());
+        shim.run_until_idle();
+        let (_, after) = shim.relay.stall().expect("a later time");
+        assert!(after >= taken + timeout);
+        shim.relay.handle_timeout(&shim.event_loop, &shim.log, before);
+        assert_eq!(shim.relay.clients.count(), 1);
+        shim.relay.handle_timeout(&shim.event_loop, &shim.log, after);
+        assert_eq!(shim.relay.clients.count(), 0);
+        shim.run_until("all of it", |shim| shim.log.stdout.len() == 8 << 20);
         writer.join().expect("a writer");
     }
 
@@ -701,6 +782,19 @@ mod clients_output {
         shim.close();
         assert_eq!(client.packet().as_deref(), Some(&b"\x02last"[..]));
         assert_eq!(client.packet().as_deref(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn clients_leave_descriptors_to_the_containers_end() {
+        alone("clients_output::clients_leave_descriptors_to_the_containers_end", || {
+            let (mut shim, _child) = Shim::new(Stdio::Pipes);
+            let client = Client::connect(shim.directory.path());
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("getrlimit");
+            let lowest_free = client.0.try_clone().expect("a clone").as_raw_fd();
+            let limit = u64::try_from(lowest_free).expect("a number") + 8;
+            setrlimit(Resource::RLIMIT_NOFILE, limit, hard).expect("setrlimit");
+            shim.run_until("a refusal", |_| client.packet().is_some_and(|packet| packet.is_empty()));
+        });
     }
 
     #[test]
@@ -868,11 +962,13 @@ mod clients_input {
         let (mut shim, child) = Shim::new(Stdio::PipesWithStdin);
         let clients = [shim.attach(), shim.attach(), shim.attach()];
         // The pipe is full, and each has packets ready.
-        clients[0].send(&[b'-'; 32 << 10]);
-        clients[0].send(&[b'-'; 32 << 10]);
+        clients[0].send(&vec![b'-'; 32 << 10]);
+        clients[0].send(&vec![b'-'; 32 << 10]);
         shim.run_until("a full pipe", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 64 << 10);
         for _ in 0..4 {
-            clients.iter().zip(*b"abc").for_each(|(client, name)| client.send(&[name; 32 << 10]));
+            for (client, name) in clients.iter().zip(*b"abc") {
+                client.send(&vec![name; 32 << 10]);
+            }
         }
         shim.run_until_idle();
         let mut input = Vec::new();
@@ -959,7 +1055,7 @@ mod clients_input {
         shim.run_until_idle();
         assert_eq!(nix::unistd::read(&child.stdin, &mut [0]), Ok(0));
         for _ in 0..100 {
-            second.send(&[b'x'; 32 << 10]);
+            second.send(&vec![b'x'; 32 << 10]);
             shim.run_until_idle();
         }
         written(&child.stdout, b"alive");
@@ -972,7 +1068,7 @@ mod clients_input {
         let (mut shim, child) = Shim::new(Stdio::Pipes);
         let client = shim.attach();
         for _ in 0..100 {
-            client.send(&[b'x'; 32 << 10]);
+            client.send(&vec![b'x'; 32 << 10]);
             shim.run_until_idle();
         }
         client.end_input();
@@ -988,7 +1084,7 @@ mod clients_input {
         let client = shim.attach();
         drop(child.stdin);
         for _ in 0..100 {
-            client.send(&[b'x'; 32 << 10]);
+            client.send(&vec![b'x'; 32 << 10]);
             shim.run_until_idle();
         }
         written(&child.stdout, b"alive");
@@ -1017,6 +1113,57 @@ mod clients_input {
         shim.run_until_idle();
         assert_eq!(available(&child.stdin), [b'x'; 50]);
         assert!(shim.relay.waiting.is_empty());
+    }
+
+    /// A client that fills the container's stdin, which nobody reads: two packets are in the pipe, one is pending.
+    fn blocking_client(shim: &mut Shim) -> Client {
+        let client = shim.attach();
+        for _ in 0..3 {
+            client.send(&pattern(32 << 10));
+        }
+        shim.run_until_idle();
+        client
+    }
+
+    #[test]
+    fn e22_clients_come_and_go_while_the_container_does_not_read() {
+        let (mut shim, child) = Shim::new(Stdio::PipesWithStdin);
+        let _blocking = blocking_client(&mut shim);
+        for _ in 0..3 {
+            drop(shim.attach());
+        }
+        shim.run_until("those who left to be gone", |shim| shim.relay.clients.count() == 1);
+
+        let mut input = Vec::new();
+        let mut ended = false;
+        shim.run_until("the input and its end", |_| {
+            let mut piece = [0; 4096];
+            set_nonblocking(&child.stdin).expect("O_NONBLOCK");
+            while let Ok(len) = nix::unistd::read(&child.stdin, &mut piece) {
+                input.extend_from_slice(&piece[..len]);
+                ended |= len == 0;
+                if ended {
+                    break;
+                }
+            }
+            ended
+        });
+        assert_same(&input, &pattern(32 << 10).repeat(3));
+    }
+
+    #[test]
+    fn e22_input_of_those_who_are_gone_keeps_nobody_out() {
+        let (mut shim, child) = Shim::with(Stdio::PipesWithStdin, true, None);
+        let _blocking = blocking_client(&mut shim);
+        for _ in 0..2 * MAX_CLIENTS {
+            shim.attach().send(b"x");
+        }
+        shim.run_until_idle();
+        assert!(shim.relay.waiting.len() <= MAX_CLIENTS, "{} wait", shim.relay.waiting.len());
+        let client = shim.attach();
+        written(&child.stdout, b"hi");
+        shim.logged("a word", 2);
+        assert_eq!(client.packets(), [b"\x02hi"]);
     }
 }
 
@@ -1135,52 +1282,51 @@ mod terminal {
 
     #[test]
     fn a_terminal_that_its_last_user_left_comes_to_life_again() {
-        let (mut shim, _child) = Shim::new(Stdio::Terminal);
-        let pty = raw_terminal();
-        let path = terminal_path(&pty.slave);
-        shim.relay.connect_terminal(&shim.event_loop, pty.master).expect("connect_terminal");
-        let client = shim.attach();
-        for round in 1..=3 {
-            let user = if round == 1 { pty.slave.try_clone().expect("a clone") } else { open_terminal(&path) };
-            written(&user, b"hello");
-            drop(user);
-            if round == 1 {
-                // The first one is open until now in the test itself.
-                shim.logged("a word", 5);
+        alone("terminal::a_terminal_that_its_last_user_left_comes_to_life_again", || {
+            let (mut shim, _child) = Shim::new(Stdio::Terminal);
+            let OpenptyResult { master, slave } = raw_terminal();
+            let path = terminal_path(&slave);
+            let master_too = master.try_clone().expect("a clone");
+            shim.relay.connect_terminal(&shim.event_loop, master).expect("connect_terminal");
+            let client = shim.attach();
+            let mut user = Some(slave);
+            for round in 1..=3 {
+                written(&user.take().unwrap_or_else(|| open_terminal(&path)), b"hello");
+                shim.logged("a word of each user", 5 * round);
+                shim.run_until_idle();
+                let error = nix::unistd::read(&master_too, &mut [0]).expect_err("nobody has it open");
+                assert_eq!(error, Errno::EIO);
+                shim.turns = 0;
+                for _ in 0..5 {
+                    shim.turn(Instant::now() + Duration::from_millis(5));
+                }
+                assert_eq!(shim.turns, 0, "events while nobody has the terminal open");
             }
-            shim.logged("a word of each user", 5 * round);
-            if round == 1 {
-                continue;
-            }
-            shim.run_until_idle();
-            shim.turns = 0;
-            for _ in 0..5 {
-                shim.turn(Instant::now() + Duration::from_millis(5));
-            }
-            assert_eq!(shim.turns, 0, "events while nobody has the terminal open");
-        }
-        assert_eq!(client.packets().concat().iter().filter(|&&byte| byte == b'h').count(), 3);
+            assert_eq!(client.packets(), [b"\x02hello"; 3]);
+        });
     }
 
     #[test]
     fn input_for_a_terminal_that_nobody_has_open_waits_for_the_next_user() {
-        let (mut shim, _child) = Shim::new(Stdio::Terminal);
-        let pty = raw_terminal();
-        let path = terminal_path(&pty.slave);
-        shim.relay.connect_terminal(&shim.event_loop, pty.master).expect("connect_terminal");
-        drop(pty.slave);
-        let client = shim.attach();
-        shim.run_until_idle();
-        client.send(b"for ");
-        shim.run_until_idle();
-        let user = open_terminal(&path);
-        client.send(b"you");
-        let mut input = Vec::new();
-        shim.run_until("the input", |_| {
-            input.extend_from_slice(&available(&user));
-            input.len() == 7
+        alone("terminal::input_for_a_terminal_that_nobody_has_open_waits_for_the_next_user", || {
+            let (mut shim, _child) = Shim::new(Stdio::Terminal);
+            let OpenptyResult { master, slave } = raw_terminal();
+            let path = terminal_path(&slave);
+            shim.relay.connect_terminal(&shim.event_loop, master).expect("connect_terminal");
+            drop(slave);
+            let client = shim.attach();
+            shim.run_until_idle();
+            client.send(b"for ");
+            shim.run_until_idle();
+            let user = open_terminal(&path);
+            client.send(b"you");
+            let mut input = Vec::new();
+            shim.run_until("the input", |_| {
+                input.extend_from_slice(&available(&user));
+                input.len() == 7
+            });
+            assert_eq!(input, b"for you");
         });
-        assert_eq!(input, b"for you");
     }
 
     #[test]
@@ -1224,25 +1370,44 @@ mod the_end {
         assert_same(&shim.log.stdout, &pattern(60_000));
         assert_eq!(shim.log.stderr, b"last");
 
-        // Whoever still has the pipes is neither killed nor heard.
+        // Whoever still has the pipes is neither killed nor heard, not even by an event that was on its way.
         written(&child.stdout, b"a straggler");
         shim.run_until_idle();
+        let event = Event { source: RelaySource::Output(Stream::Stdout), readable: true, writable: false };
+        shim.relay.handle(&shim.event_loop, &mut shim.log, event, Instant::now());
         assert_eq!(shim.log.stdout.len(), 60_000);
     }
 
     #[test]
-    fn a_writer_that_never_stops_does_not_keep_the_end_from_coming() {
+    fn g01_a_writer_that_never_stops_does_not_keep_the_end_from_coming() {
+        /// Whenever something is read, there is more.
+        struct Refilling(OwnedFd, usize);
+
+        impl Sink for Refilling {
+            fn write(&mut self, _: Stream, output: &[u8]) {
+                self.1 += output.len();
+                assert!(self.1 < 4 << 20, "the end does not come");
+                written(&self.0, output);
+            }
+
+            fn has_grown(&mut self) -> bool {
+                false
+            }
+        }
+
         let (mut shim, child) = Shim::new(Stdio::Pipes);
-        let writer = thread::spawn(move || {
-            let mut pipe = File::from(child.stdout);
-            while pipe.write_all(&[b'x'; 4096]).is_ok() {}
-        });
-        shim.logged("the writer", 1 << 20);
-        let before = shim.log.stdout.len();
-        shim.end();
-        assert!(shim.log.stdout.len() <= before + 2 * READ_SIZE.get(), "more than was in the pipe");
-        shim.close();
-        writer.join().expect("the writer sees the pipe closed");
+        written(&child.stdout, &pattern(1000));
+        let mut log = Refilling(child.stdout, 0);
+        shim.relay.drain(&shim.event_loop, &mut log, Instant::now());
+        assert_eq!(log.1, 1000);
+
+        let (mut shim, _child) = Shim::new(Stdio::Terminal);
+        let pty = raw_terminal();
+        shim.relay.connect_terminal(&shim.event_loop, pty.master).expect("connect_terminal");
+        written(&pty.slave, &pattern(1000));
+        let mut log = Refilling(pty.slave, 0);
+        shim.relay.drain(&shim.event_loop, &mut log, Instant::now());
+        assert!(log.1 >= 1000);
     }
 
     #[test]
@@ -1353,6 +1518,6 @@ fn alone(name: &str, test: impl FnOnce()) {
 /// The memory that only this process has, in KiB.
 fn private_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("smaps_rollup");
-    let value = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("Private_Dirty");
+    let value = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("Anonymous");
     value.trim().trim_end_matches(" kB").parse().expect("a number")
 }

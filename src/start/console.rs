@@ -43,7 +43,7 @@ pub(crate) enum Handover {
 impl Console {
     /// Makes the socket and starts to watch it.
     pub(crate) fn listen(event_loop: &EventLoop<Source>) -> Result<Self> {
-        let directory = make_directory()?;
+        let directory = make_directory(&env::temp_dir())?;
         let path = directory.join(SOCKET_NAME);
         let bound = UnixListener::bind(&path).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -125,12 +125,13 @@ impl Drop for Console {
     }
 }
 
-/// The temporary directory where the socket's path fits, else one that is always short.
-fn make_directory() -> Result<PathBuf> {
+/// The temporary directory if the socket's path fits there, else one that is always short.
+fn make_directory(temporary: &Path) -> Result<PathBuf> {
     let mut last_error = Error::new("no temporary directory has a path short enough for the console socket");
-    for base in [env::temp_dir(), "/tmp".into(), "/run".into()] {
+    for base in [temporary, Path::new("/tmp"), Path::new("/run")] {
         let template = base.join(DIRECTORY_TEMPLATE);
-        if template.as_os_str().len() + 1 + SOCKET_NAME.len() >= SUN_PATH_MAX {
+        // Runtimes change to the bundle's directory before they look for it.
+        if !template.is_absolute() || template.as_os_str().len() + 1 + SOCKET_NAME.len() >= SUN_PATH_MAX {
             continue;
         }
         match mkdtemp(&template).context(|| format!("cannot make the console socket's directory in {}", base.display()))
@@ -146,4 +147,20 @@ fn remove(directory: &Path) {
     // Nothing else is in there, and nobody else may enter.
     let _ = fs::remove_file(directory.join(SOCKET_NAME));
     let _ = fs::remove_dir(directory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_is_where_a_runtime_in_any_directory_finds_it() {
+        let deep = format!("/tmp/{}", "x".repeat(SUN_PATH_MAX));
+        for temporary in [Path::new("."), Path::new(""), Path::new("/no/such/directory"), Path::new(&deep)] {
+            let directory = make_directory(temporary).unwrap();
+            assert!(directory.is_absolute(), "{}", directory.display());
+            remove(&directory);
+            assert!(!directory.exists());
+        }
+    }
 }

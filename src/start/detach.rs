@@ -1,7 +1,7 @@
 //! The double fork: the short side ends for its caller to go on, the long side stays.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process;
@@ -28,6 +28,8 @@ pub(crate) enum Side {
 /// Makes the process that stays: in a session of its own, without the caller's standard streams, and parent of what
 /// its descendants leave (`PR_SET_CHILD_SUBREAPER`). With passthrough the streams stay until the runtime has them.
 pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
+    // Before the fork, as the caller still sees then what goes wrong.
+    let null = open_null()?;
     if let Detach::Fork { pid_file } = how {
         match fork(pid_file.as_deref())? {
             Side::Short => return Ok(Side::Short),
@@ -39,7 +41,7 @@ pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
         debug!("no session of its own: {}", errno.desc());
     }
     if stdio != Stdio::Passthrough {
-        let_go_of_stdio()?;
+        replace_stdio(&null)?;
     }
     prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
     Ok(Side::Long)
@@ -71,14 +73,18 @@ fn fork(pid_file: Option<&Path>) -> Result<Side> {
     }
 }
 
-/// Puts /dev/null in the place of the caller's standard streams.
+/// Gives up the caller's standard streams.
 pub(crate) fn let_go_of_stdio() -> Result<()> {
-    let replace = || {
-        let null = File::options().read(true).write(true).open("/dev/null")?;
-        dup2_stdin(null.as_fd())?;
-        dup2_stdout(null.as_fd())?;
-        dup2_stderr(null.as_fd())?;
-        io::Result::Ok(())
-    };
-    replace().context(|| "cannot open /dev/null")
+    replace_stdio(&open_null()?)
+}
+
+fn open_null() -> Result<File> {
+    File::options().read(true).write(true).open("/dev/null").context(|| "cannot open /dev/null")
+}
+
+fn replace_stdio(null: &File) -> Result<()> {
+    let what = || "cannot let go of the standard streams";
+    dup2_stdin(null.as_fd()).context(what)?;
+    dup2_stdout(null.as_fd()).context(what)?;
+    dup2_stderr(null.as_fd()).context(what)
 }

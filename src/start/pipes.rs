@@ -2,11 +2,12 @@
 
 use std::env;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
 use dunnage_runtime::sys::InheritedFds;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::read;
 
 use crate::cli::Config;
@@ -17,7 +18,7 @@ use crate::source::Source;
 const MESSAGE_MAX: usize = 8192;
 
 /// What the caller talks through.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CallerPipes {
     /// `_OCI_SYNCPIPE`: takes the pid or the error.
     pub(crate) sync: Option<OwnedFd>,
@@ -59,6 +60,10 @@ impl StartPipe {
                 }
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
+                // A caller may have made it nonblocking for itself.
+                Err(Errno::EAGAIN) => {
+                    let _ = poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+                }
                 Err(errno) => {
                     return Err(io::Error::from(errno)).context(|| "cannot read the start pipe (_OCI_STARTPIPE)");
                 }
@@ -91,5 +96,34 @@ fn take_named(inherited: &mut InheritedFds, variable: &str) -> Result<Option<Own
     match inherited.claim(number) {
         Some(fd) => Ok(Some(fd)),
         None => Err(Error::new(format!("{variable} names descriptor {number}, which is not open"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use nix::fcntl::OFlag;
+    use nix::unistd::{gettid, pipe2, write};
+
+    use super::*;
+
+    #[test]
+    fn a_start_pipe_may_be_nonblocking() {
+        let (receiver, caller) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        let (tell, told) = mpsc::channel();
+        let waiter = thread::spawn(move || {
+            tell.send(gettid()).unwrap();
+            StartPipe(Some(receiver)).wait().map_err(|error| error.to_string())
+        });
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        // Until it found the pipe empty and sleeps, or has ended.
+        while fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") S ")) {
+            thread::yield_now();
+        }
+        let _ = write(&caller, b"x");
+        assert_eq!(waiter.join().unwrap(), Ok(()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use log::warn;
 use nix::errno::Errno;
@@ -13,8 +14,8 @@ use crate::cli::{Api, Config};
 /// A message is shorter than this: the caller reads a page at once, and a pipe takes as much in one piece.
 const MESSAGE_MAX: usize = 4096;
 
-/// How long a caller may keep a message waiting, in milliseconds: its pipe is empty unless it is hostile.
-const WRITE_WAIT: u16 = 1000;
+/// How long a caller may keep a message waiting: its pipe is empty unless it is hostile.
+const WRITE_WAIT: Duration = Duration::from_secs(1);
 
 /// The way to the caller, who may be gone.
 #[derive(Debug)]
@@ -130,7 +131,16 @@ impl AttachPipe {
 fn send(fd: &OwnedFd, message: &str) {
     // A write that a pipe has room for does not block. One page free is room for any message.
     let mut ready = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-    match poll(&mut ready, PollTimeout::from(WRITE_WAIT)) {
+    let deadline = Instant::now() + WRITE_WAIT;
+    let polled = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // It is a second at most, which fits.
+        match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
+            Err(Errno::EINTR) => {}
+            polled => break polled,
+        }
+    };
+    match polled {
         Ok(0) => warn!("the caller does not read its pipe: not told {}", message.trim_end()),
         _ => match write(fd, message.as_bytes()) {
             Ok(_) => {}

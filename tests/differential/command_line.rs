@@ -20,8 +20,8 @@ fn refuses(test: &str, change: Change) {
         assert!(tool.is_referee() || tool.name == "conmon" || monitor.stdout().is_empty(), "mistakes go to stderr");
         findings.note("lines", said.lines().count());
         let line = said.lines().next().unwrap_or_default();
-        let line = line.strip_prefix("conmon: ").unwrap_or(line);
-        let line = line.split_once("conmon:e] ").map_or(line, |(_, text)| text);
+        let begins = ["conmon: ", "[conmon:e] ", "[conmon:e]: ", "dunnage: error: "];
+        let line = begins.iter().fold(line, |line, begin| line.strip_prefix(begin).unwrap_or(line));
         findings.note("says", line.replace(['“', '”'], "?"));
         findings.note("messages", monitor.messages());
         findings.note_tree("left", sandbox);
@@ -33,7 +33,7 @@ fn refuses(test: &str, change: Change) {
 
 #[test]
 fn bad_options_are_refused() {
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 23] = [
         ("bad_options_are_refused: none", |monitor| monitor.bare()),
         ("bad_options_are_refused: no id", |monitor| monitor.without("-c")),
         ("bad_options_are_refused: no uuid", |monitor| monitor.without("-u")),
@@ -49,6 +49,7 @@ fn bad_options_are_refused() {
         ("bad_options_are_refused: no such runtime", |monitor| monitor.option("-r", "/no/such/runtime")),
         ("bad_options_are_refused: runtime not executable", |monitor| monitor.option("-r", "/etc/passwd")),
         ("bad_options_are_refused: log driver", |monitor| monitor.option("-l", "strange:/x")),
+        ("bad_options_are_refused: json-file", |monitor| monitor.option("-l", "json-file:/x")),
         ("bad_options_are_refused: log level", |monitor| monitor.option("--log-level", "loud")),
         ("bad_options_are_refused: empty log", |monitor| monitor.option("-l", "")),
         ("bad_options_are_refused: log without a file", |monitor| monitor.option("-l", "k8s-file:")),
@@ -134,7 +135,8 @@ fn help() {
         let conmon = Command::new(Tool::conmon().path).arg("--help").output().expect("conmon starts");
         let conmon = String::from_utf8(conmon.stdout).expect("text");
         let missing = conmon.split_whitespace().map(|word| word.trim_end_matches(','));
-        let missing: BTreeSet<&str> = missing.filter(|word| word.starts_with('-') && !words.contains(word)).collect();
+        let missing: BTreeSet<&str> =
+            missing.filter(|word| word.len() > 1 && word.starts_with('-') && !words.contains(word)).collect();
         findings.note("missing", missing);
     });
 }

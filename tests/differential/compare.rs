@@ -6,21 +6,10 @@ use std::path::Path;
 
 use dunnage_testing::{Facts, Monitor, Sandbox, Tool};
 
+use crate::intended;
+
 /// What a case changes in the usual command line.
 pub(crate) type Change = fn(Monitor<'_>) -> Monitor<'_>;
-
-/// A finding in which dunnage differs on purpose. `docs/differences.md` has the reason, under the test's name.
-pub(crate) struct Intended {
-    /// The name given to [`compare`].
-    pub(crate) test: &'static str,
-    /// The finding.
-    pub(crate) finding: &'static str,
-    /// What dunnage does instead.
-    pub(crate) dunnage: &'static str,
-}
-
-/// All of them.
-pub(crate) const INTENDED: &[Intended] = &[];
 
 /// What a script found under one monitor.
 pub(crate) struct Findings {
@@ -40,17 +29,17 @@ impl Findings {
     }
 
     /// From here on this text is replaced by the name: it differs from run to run.
-    pub(crate) fn hide(&mut self, text: impl ToString, name: &str) {
+    pub(crate) fn hide(&mut self, text: &impl ToString, name: &str) {
         self.hidden.push((text.to_string(), name.to_owned()));
     }
 
     /// Notes something under a name.
-    pub(crate) fn note(&mut self, name: impl ToString, value: impl Debug) {
+    pub(crate) fn note(&mut self, name: impl Into<String>, value: impl Debug) {
         let mut value = format!("{value:?}");
         for (text, name) in &self.hidden {
-            value = value.replace(text.as_str(), name);
+            value = replace_word(&value, text, name);
         }
-        let name = name.to_string();
+        let name = name.into();
         let before = self.found.insert(name.clone(), value);
         assert!(before.is_none(), "{name} is noted twice");
     }
@@ -60,7 +49,7 @@ impl Findings {
         // The socket's path is the monitor's own affair.
         let mut argv = facts.argv.clone();
         if let Some(option) = argv.iter().position(|word| word == "--console-socket") {
-            argv[option + 1] = "SOCKET".to_owned();
+            "SOCKET".clone_into(&mut argv[option + 1]);
         }
         self.note(format!("{who}: argv"), argv);
         self.note(format!("{who}: env"), &facts.env);
@@ -83,13 +72,32 @@ impl Findings {
         self.note(format!("{who}: leads its session"), facts.sid == facts.pid);
     }
 
-    /// Notes what is in the sandbox's directory.
-    pub(crate) fn note_tree(&mut self, name: &str, sandbox: &Sandbox) {
-        let tree = dunnage_testing::tree(sandbox.root()).expect("the sandbox can be listed");
+    /// Notes what a process saw in the sandbox's directory.
+    pub(crate) fn note_paths(&mut self, name: &str, tree: BTreeMap<String, String>) {
         for (path, what) in tree {
             self.note(format!("{name}: {path}"), what);
         }
     }
+
+    /// Notes what is in the sandbox's directory.
+    pub(crate) fn note_tree(&mut self, name: &str, sandbox: &Sandbox) {
+        self.note_paths(name, dunnage_testing::tree(sandbox.root()).expect("the sandbox can be listed"));
+    }
+}
+
+/// Replaces a text where it does not go on as a number: a pid must not be found in a longer one, or in an id.
+fn replace_word(value: &str, text: &str, name: &str) -> String {
+    let mut replaced = String::new();
+    let mut rest = value;
+    while let Some(at) = rest.find(text) {
+        let (before, after) = (&rest[..at], &rest[at + text.len()..]);
+        let longer =
+            before.ends_with(|c: char| c.is_alphanumeric()) || after.starts_with(|c: char| c.is_alphanumeric());
+        replaced.push_str(before);
+        replaced.push_str(if longer && text.parse::<i32>().is_ok() { text } else { name });
+        rest = after;
+    }
+    replaced + rest
 }
 
 /// Runs the script under conmon and under dunnage, each in a sandbox of its own, and compares.
@@ -110,28 +118,20 @@ pub(crate) fn compare(test: &str, script: impl Fn(&Sandbox, &Tool, &mut Findings
         let side =
             |findings: &BTreeMap<String, String>| findings.get(name).map_or("nothing", String::as_str).to_owned();
         let (conmon, dunnage) = (side(&conmon), side(&dunnage));
-        let intended = INTENDED.iter().find(|row| row.test == test && row.finding == name && !tool.is_referee());
-        let wanted = intended.map_or(conmon.as_str(), |row| row.dunnage);
-        let wanted_text = format!("{wanted:?}");
-        if dunnage != wanted && dunnage != wanted_text {
-            let _ = writeln!(report, "{name}\n  conmon:  {conmon}\n  dunnage: {dunnage}");
-            if intended.is_some() {
-                let _ = writeln!(report, "  meant:   {wanted}");
-            }
-        } else if intended.is_some() && dunnage == conmon {
-            let _ = writeln!(report, "{name}: no longer a difference");
+        let row = if tool.is_referee() { None } else { intended::find(test, name, &conmon) };
+        if row.map_or(dunnage == conmon, |row| row.is(&dunnage)) {
+            continue;
+        }
+        let _ = writeln!(report, "{name}\n  conmon:  {conmon}\n  dunnage: {dunnage}");
+        if let Some(row) = row {
+            let _ = writeln!(report, "  intended is {} ({})", row.dunnage, row.what);
         }
     }
     assert!(report.is_empty(), "{test}: conmon and {} differ\n{report}", tool.path.display());
 }
 
 #[test]
-fn every_intended_difference_is_documented() {
-    let page = include_str!("../../docs/differences.md");
-    for row in INTENDED {
-        // `runtime_argv: with a terminal` is a case of `runtime_argv`.
-        let name = row.test.split(':').next().unwrap_or(row.test);
-        let mentioned = page.lines().any(|line| line.contains(&format!("`{name}`")));
-        assert!(mentioned, "{}: {} is not in docs/differences.md", row.test, row.finding);
-    }
+fn pids_are_hidden_as_words() {
+    assert_eq!(replace_word("345 [345] 0123456 345a", "345", "PID"), "PID [PID] 0123456 345a");
+    assert_eq!(replace_word("/tmp/x/bundle", "/tmp/x", "DIR"), "DIR/bundle");
 }

@@ -201,7 +201,7 @@ fn log_size_without_a_limit() {
             let mut monitor = sandbox.monitor(tool).option("--log-size-max", limit).start();
             monitor.messages();
             monitor.end();
-            findings.note("lines", monitor.log().entries.len());
+            findings.note("lines", monitor.log().lines().len());
         });
     }
 }

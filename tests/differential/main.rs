@@ -1,11 +1,13 @@
 //! The same script under conmon and under dunnage: what callers, containers and files see must be the same.
 //!
-//! Where dunnage differs on purpose, the row is in [`compare::INTENDED`], and in `docs/differences.md` with its reason.
+//! Where dunnage differs on purpose, the row is in [`intended::INTENDED`], and in `docs/differences.md` with its reason.
 
 mod attach;
 mod command_line;
 mod compare;
+mod exec;
 mod exit;
+mod intended;
 mod journald;
 mod logs;
 mod passthrough;

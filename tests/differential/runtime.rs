@@ -21,9 +21,9 @@ fn sees(test: &str, change: Change) {
         reported.wait();
         let runtime: Facts = sandbox.report(script::RUNTIME_FACTS);
         let payload: Facts = sandbox.report("payload.json");
-        findings.hide(pid, "PAYLOAD");
-        findings.hide(runtime.pid, "RUNTIME-PID");
-        findings.hide(monitor.started.pid(), "SHORT-SIDE");
+        findings.hide(&pid, "PAYLOAD");
+        findings.hide(&runtime.pid, "RUNTIME-PID");
+        findings.hide(&monitor.started.pid(), "SHORT-SIDE");
         findings.note_facts("runtime", &runtime);
         findings.note("runtime: is the monitor's child", runtime.ppid == monitor.long().pid());
         findings.note("payload: descriptors", payload.fds.keys().collect::<Vec<_>>());
@@ -59,9 +59,22 @@ fn runtime_sees_with_a_terminal() {
 fn runtime_sees_the_callers_state() {
     sees("runtime_sees_the_callers_state", |monitor| {
         monitor.env("MARK", "a=b c").env("NOTIFY_SOCKET", "/nowhere").through(
-            "cd /usr; umask 077; echo 300 > /proc/self/oom_score_adj; \
+            "cd /usr; echo 300 > /proc/self/oom_score_adj; \
              exec env --ignore-signal=USR1 --block-signal=WINCH",
         )
+    });
+}
+
+#[test]
+fn umask() {
+    compare("umask", |sandbox, tool, findings| {
+        sandbox.script(&Script::new([]));
+        let mut monitor = sandbox.monitor(tool).through("umask 077; exec").start();
+        monitor.messages();
+        monitor.end();
+        let runtime: Facts = sandbox.report(script::RUNTIME_FACTS);
+        findings.note("runtime: Umask", &runtime.status["Umask"]);
+        findings.note_tree("left", sandbox);
     });
 }
 
@@ -75,9 +88,6 @@ fn runtime_gets_inherited_descriptors() {
 #[test]
 fn runtime_gets_listening_sockets() {
     sees("runtime_gets_listening_sockets", |monitor| monitor.env("LISTEN_FDS", "1").env("LISTEN_PID", "1234567"));
-    sees("runtime_gets_listening_sockets: replaced", |monitor| {
-        monitor.env("LISTEN_FDS", "1").env("LISTEN_PID", "1234567").flag("--replace-listen-pid")
-    });
     sees("runtime_gets_listening_sockets: of the short side", |monitor| {
         monitor.env("LISTEN_FDS", "1").through("export LISTEN_PID=$$; exec")
     });

@@ -1,6 +1,10 @@
 //! Containers with a terminal.
 
-use dunnage_testing::{Console, Script, Step};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use dunnage_testing::{Console, Facts, Script, Step, script};
 
 use crate::compare::{Change, compare};
 
@@ -39,6 +43,35 @@ fn terminal_output() {
         findings.note("log", hidden(monitor.log().lines().concat().as_bytes()));
         findings.note_tree("left", sandbox);
     });
+}
+
+#[test]
+fn console_socket_is_private_and_removed() {
+    let fails = Script::runtime([Step::wait("go"), Step::Exit(1)]);
+    let [payload, console, pid] = Step::usual();
+    let works = Script::runtime([Step::wait("go"), payload, console, pid]);
+    for (case, script) in [("works", works), ("fails", fails)] {
+        compare(&format!("console_socket_is_private_and_removed: {case}"), |sandbox, tool, findings| {
+            let go = sandbox.event("go");
+            sandbox.script(&script);
+            let mut monitor = sandbox.monitor(tool).flag("-t").start();
+            let _: Facts = sandbox.report(script::RUNTIME_FACTS);
+            let socket = sandbox.console_socket().expect("the option");
+            let dir = socket.parent().expect("its directory");
+            let is_socket = fs::metadata(&socket).is_ok_and(|metadata| metadata.file_type().is_socket());
+            findings.note("there while the runtime runs", is_socket);
+            let modes = [&*socket, dir].map(|path| fs::metadata(path).expect("it is there").mode());
+            // Writable by others, and no sticky directory.
+            let others = modes.iter().all(|mode| mode & 0o022 != 0 && mode & 0o1000 == 0);
+            findings.note("others may connect", others);
+            go.fire();
+            monitor.messages();
+            monitor.end();
+            findings.note("left", socket.exists());
+            let own_directory = dir != Path::new("/tmp") && dir != sandbox.temporary() && dir.exists();
+            findings.note("its directory is left", own_directory);
+        });
+    }
 }
 
 #[test]
@@ -140,19 +173,16 @@ fn half_close_on_a_terminal() {
 }
 
 #[test]
-fn the_runtime_sends_no_terminal() {
-    let answers = [Console::PlainFile, Console::NoDescriptor, Console::TwoDescriptors, Console::Nothing];
-    for answer in answers {
-        compare(&format!("the_runtime_sends_no_terminal: {answer:?}"), |sandbox, tool, findings| {
-            let runtime = [Step::Payload, Step::Console(answer), Step::pid()];
-            sandbox.script(&Script::runtime(runtime).payload([Step::out("hello\n"), Step::Exit(3)]));
-            let mut monitor = sandbox.monitor(tool).flag("-t").start();
-            let messages = monitor.messages();
-            findings.hide(&messages[0]["data"], "PID");
-            findings.note("messages", messages);
-            findings.note("short side", monitor.status());
-            monitor.end();
-            findings.note_tree("left", sandbox);
-        });
-    }
+fn the_runtime_sends_two_descriptors() {
+    compare("the_runtime_sends_two_descriptors", |sandbox, tool, findings| {
+        let runtime = [Step::Payload, Step::Console(Console::TwoDescriptors), Step::pid()];
+        sandbox.script(&Script::runtime(runtime).payload([Step::out("hello\n"), Step::Exit(3)]));
+        let mut monitor = sandbox.monitor(tool).flag("-t").start();
+        let messages = monitor.messages();
+        findings.hide(&messages[0]["data"], "PID");
+        findings.note("messages", messages);
+        findings.note("short side", monitor.status());
+        monitor.end();
+        findings.note_tree("left", sandbox);
+    });
 }

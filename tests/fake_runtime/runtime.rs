@@ -18,6 +18,7 @@ mod steps;
 use std::error::Error;
 use std::ffi::{OsStr, OsString, c_char, c_int};
 use std::path::{Path, PathBuf};
+use std::process::exit;
 use std::{env, fs};
 
 use dunnage_testing::script::{self, Script};
@@ -29,7 +30,7 @@ use steps::Process;
 // SAFETY: the only symbol of this name; it has the C signature.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
-    match run(env::args_os().skip(1).collect()) {
+    match run(&env::args_os().skip(1).collect::<Vec<_>>()) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("fake-runtime: {error}");
@@ -38,18 +39,19 @@ pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
     }
 }
 
-fn run(args: Vec<OsString>) -> Result<(), Box<dyn Error>> {
-    if let [mode, directory, terminal, json] = args.as_slice()
+fn run(args: &[OsString]) -> Result<(), Box<dyn Error>> {
+    if let [mode, directory, terminal, json] = args
         && mode == "steps"
     {
-        if !terminal.is_empty() {
-            console::adopt(Path::new(terminal))?;
+        if !terminal.is_empty() && console::adopt(Path::new(terminal)).is_err() {
+            // Its runtime has failed meanwhile, and the terminal went with it: a container says nothing about that.
+            exit(125);
         }
         let steps = serde_json::from_slice(json.as_encoded_bytes())?;
         let steps = Vec::from_json(&steps).ok_or("these are no steps")?;
         return Process::new(directory.into()).run(&steps);
     }
-    let call = Call::parse(&args);
+    let call = Call::parse(args);
     let directory = call.script.parent().unwrap_or(Path::new("/")).to_owned();
     steps::write_json(&directory.join(script::RUNTIME_FACTS), &Facts::collect()?)?;
     let script = fs::read(&call.script).map_err(|error| format!("{}: {error}", call.script.display()))?;

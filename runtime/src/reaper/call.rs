@@ -52,6 +52,21 @@ enum Phase {
     Draining(Failure),
 }
 
+impl Phase {
+    /// Why the call fails, if that is settled.
+    fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Failing(failure)
+            | Self::RuntimeKilled(failure)
+            | Self::ProcessKilled(failure, _)
+            | Self::Draining(failure)
+            | Self::Reading(Purpose::CleanUp(failure))
+            | Self::Examining(Purpose::CleanUp(failure), _) => Some(failure.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// What a PID is looked up for.
 #[derive(Clone, Debug)]
 enum Purpose {
@@ -99,6 +114,11 @@ impl Call {
         !matches!(self.phase, Phase::ProcessKilled(..) | Phase::Draining(_))
     }
 
+    /// Its process, if that was killed and is not gone.
+    pub(super) fn killed_process(&self) -> Option<Pid> {
+        self.process.filter(|_| matches!(self.phase, Phase::ProcessKilled(..)))
+    }
+
     /// When its process is to be killed, if that becomes known `now` (R17).
     pub(super) fn process_deadline(&self, now: Instant) -> Option<(Duration, Instant)> {
         let timeout = self.spec.timeout?;
@@ -134,7 +154,7 @@ impl Reaper {
         let id = CallId(self.take_number());
         let runtime_timeout = runtime_timeout(spec, &self.timing);
         let runtime_deadline = now + runtime_timeout;
-        self.sweep.forget(runtime);
+        self.take_from_sweep(runtime);
         self.calls.push(Call {
             id,
             spec: *spec,
@@ -240,6 +260,8 @@ impl Reaper {
         match (kinship, purpose) {
             (Kinship::Child | Kinship::Descendant, Purpose::Register(_)) => self.register(now, id, pid),
             (Kinship::Child | Kinship::Descendant, Purpose::CleanUp(failure)) => {
+                // One that was abandoned has an owner again.
+                self.abandoned.retain(|&abandoned| abandoned != pid);
                 self.actions.push_back(Action::KillProcess(id));
                 self.enter(id, Phase::ProcessKilled(failure, kinship), now + self.process_exit_wait());
                 self.look_again();
@@ -252,10 +274,7 @@ impl Reaper {
     pub fn handle_process_exit(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.call(id) else { return };
         if let Phase::ProcessKilled(failure, _) = call.phase.clone() {
-            if let Some(pid) = call.process.take() {
-                // It was registered with nobody: what another call says of this PID is of another process.
-                self.sweep.remember_reaped(pid, &self.calls);
-            }
+            call.process = None;
             self.drain(now, id, failure);
         }
     }
@@ -301,6 +320,14 @@ impl Reaper {
                 Phase::Draining(_) => self.bring_forward(Timer::Call(id), now + self.output_wait()),
                 Phase::Reading(_) | Phase::Examining(..) => {}
             }
+        }
+    }
+
+    /// The shutdown is over: whoever waits for a call is told.
+    pub(super) fn fail_calls(&mut self) {
+        while let Some(call) = self.calls.first() {
+            let failure = call.phase.failure().unwrap_or(Failure::ShuttingDown);
+            self.fail(call.id, failure);
         }
     }
 
@@ -376,7 +403,7 @@ impl Reaper {
 
     /// The call has a process now, which nobody else reaps.
     fn claim(&mut self, id: CallId, pid: Pid) {
-        self.sweep.forget(pid);
+        self.take_from_sweep(pid);
         let Some(call) = self.call(id) else { return };
         if call.process.replace(pid).is_some_and(|before| before != pid) {
             // The file was only half written before; what it named then is let go.

@@ -53,8 +53,14 @@ enum State {
 impl Reaper {
     /// A program that runs for the shim itself was started: a child that only its starter signals.
     pub fn handle_helper_started(&mut self, pid: Pid) -> ChildId {
-        self.sweep.forget(pid);
+        self.take_from_sweep(pid);
         self.push_child(pid, Kind::Helper, None)
+    }
+
+    /// Whether the child is what the shim is there for.
+    #[must_use]
+    pub fn is_main(&self, id: ChildId) -> bool {
+        self.children.iter().any(|child| child.id == id && child.kind == Kind::Main)
     }
 
     /// Registers the process of a call that has just ended.
@@ -87,9 +93,7 @@ impl Reaper {
 
     /// Sends `signal` to the child, if it was not reaped yet.
     pub fn handle_signal(&mut self, id: ChildId, signal: Signal) {
-        if self.child(id).is_some_and(|child| child.pid.is_some()) {
-            self.actions.push_back(Action::SignalChild(id, signal));
-        }
+        self.actions.push_back(Action::SignalChild(id, signal));
     }
 
     /// The child ended and was reaped, by this process or by its own parent.
@@ -100,6 +104,9 @@ impl Reaper {
         }
         self.deadlines.cancel(Timer::Status(id));
         self.go_on_after_end(id, Some(status));
+        if self.sweep.take_collecting() {
+            self.look();
+        }
     }
 
     /// The child ended, but is not this process's to reap: its status is there once its own parent did so (R11).
@@ -218,6 +225,10 @@ impl Reaper {
         self.deadlines.cancel(Timer::Child(id));
         self.deadlines.cancel(Timer::Status(id));
         self.children.retain(|child| child.id != id);
+    }
+
+    pub(super) fn is_unreaped(&self, id: ChildId) -> bool {
+        self.children.iter().any(|child| child.id == id && child.pid.is_some())
     }
 
     fn child(&mut self, id: ChildId) -> Option<&mut Child> {

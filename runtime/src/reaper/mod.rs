@@ -43,7 +43,9 @@ enum Timer {
     Child(ChildId),
     /// The status of a child that another process reaps.
     Status(ChildId),
-    /// The next look at zombies.
+    /// A look at zombies that had to wait.
+    Look,
+    /// A zombie that is left alone is due.
     Sweep,
     /// The next slice of orphans to reap.
     Slice,
@@ -92,6 +94,8 @@ impl Reaper {
             match self.actions.pop_front()? {
                 // It may have been claimed since it was found to be due.
                 Action::ReapOrphan(pid) if !self.give_up_orphan(pid) => {}
+                // It may have been reaped since it was to be signalled (R9).
+                Action::SignalChild(id, _) | Action::KillChild(id) | Action::StopTree(id) if !self.is_unreaped(id) => {}
                 action => return Some(action),
             }
         }
@@ -110,7 +114,7 @@ impl Reaper {
                 Timer::Call(id) => self.handle_call_timeout(now, id),
                 Timer::Child(id) => self.handle_child_timeout(id),
                 Timer::Status(id) => self.handle_status_timeout(id),
-                Timer::Sweep => self.look(),
+                Timer::Look | Timer::Sweep => self.look(),
                 Timer::Slice => self.sweep_slice(now),
                 Timer::StopCalls => self.handle_stop_calls(now),
                 Timer::KillChildren => self.handle_kill_children(),

@@ -103,10 +103,12 @@ impl Reaper {
     /// The deadline: what is left is named, and not waited for.
     pub(super) fn handle_end_shutdown(&mut self) {
         let children = self.children.iter().filter(|child| child.is_awaited()).filter_map(|child| child.pid);
-        let calls = self.calls.iter().flat_map(|call| [call.runtime, call.process]).flatten();
+        let calls = self.calls.iter().flat_map(|call| [call.runtime, call.killed_process()]).flatten();
         let mut left: Vec<Pid> = children.chain(calls).chain(self.abandoned.iter().copied()).collect();
         left.sort_unstable_by_key(|pid| pid.as_raw());
         left.dedup();
+        self.set_stage(Stage::Over);
+        self.fail_calls();
         self.end_shutdown(left);
     }
 

@@ -25,7 +25,7 @@ struct Candidate {
     newest_call: Option<CallId>,
 }
 
-/// The memory of the sweep. What a claim takes is forgotten here: the PID may come back as another process.
+/// The memory of the sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// By PID; left alone for now.
@@ -33,6 +33,8 @@ pub(super) struct Sweep {
     /// To be reaped, slice by slice.
     due: Vec<Candidate>,
     last_look: Option<Instant>,
+    /// The last look saw a zombie with the PID of a registered child.
+    collecting: bool,
     /// What was reaped without an owner, and the newest call that was in progress then. Kept while such a call is:
     /// at most one entry for each PID there can be.
     reaped: BTreeMap<i32, CallId>,
@@ -71,8 +73,7 @@ impl Sweep {
         next
     }
 
-    /// Somebody owns `pid` now.
-    pub(super) fn forget(&mut self, pid: Pid) {
+    fn forget(&mut self, pid: Pid) {
         self.candidates.retain(|candidate| candidate.pid != pid);
         self.due.retain(|candidate| candidate.pid != pid);
     }
@@ -96,6 +97,11 @@ impl Sweep {
             Some(oldest) => self.reaped.retain(|_, newest_call| *newest_call >= oldest),
             None => self.reaped.clear(),
         }
+    }
+
+    /// Whether there may be a zombie that was taken for a child, which is gone now.
+    pub(super) fn take_collecting(&mut self) -> bool {
+        std::mem::take(&mut self.collecting)
     }
 
     fn has_candidates(&self) -> bool {
@@ -128,39 +134,37 @@ impl Reaper {
     pub fn handle_sigchld(&mut self, now: Instant) {
         match self.sweep.hold_off(now) {
             None => self.look(),
-            Some(when) => self.bring_forward(Timer::Sweep, when),
+            Some(when) => self.bring_forward(Timer::Look, when),
         }
     }
 
     /// The answer to [`Action::ListZombies`].
     pub fn handle_zombies(&mut self, now: Instant, zombies: &[Pid]) {
         let mut unclaimed = Vec::new();
-        let mut collecting = false;
+        self.sweep.collecting = false;
         for &pid in zombies {
             if let Some(child) = self.children.iter().find(|child| child.pid == Some(pid)) {
-                // Its parent may have left it to this process after it had exited (R11).
+                // Its parent may have left it to this process after it had exited (R11). Or that reaped it, and
+                // another process has the PID, which nobody claims.
                 self.actions.push_back(Action::Collect(child.id));
-                collecting = true;
+                self.sweep.collecting = true;
             } else if !self.is_claimed(pid) {
                 unclaimed.push(pid);
             }
         }
+        self.deadlines.cancel(Timer::Look);
         // During a shutdown nothing is deferred (R5).
         let deferring = if self.shutdown.is_some() { &[][..] } else { &self.calls[..] };
         match self.sweep.look(now, unclaimed, deferring, &self.timing) {
             Some(when) => self.deadlines.set(Timer::Sweep, when),
             None => self.deadlines.cancel(Timer::Sweep),
         }
-        if collecting {
-            // Or it is another's that has the PID by now, and nobody's.
-            self.bring_forward(Timer::Sweep, now + self.timing.orphan_grace);
-        }
         self.sweep_slice(now);
     }
 
     /// [`Action::ListZombies`] failed, for want of memory or descriptors.
     pub fn handle_list_failure(&mut self, now: Instant) {
-        self.bring_forward(Timer::Sweep, now + self.timing.orphan_grace);
+        self.bring_forward(Timer::Look, now + self.timing.orphan_grace);
     }
 
     /// Reaps some of what is due. The PID files of calls are read before that; what they name is claimed by the time
@@ -175,6 +179,14 @@ impl Reaper {
         self.actions.extend(self.sweep.due.drain(rest..).map(|candidate| Action::ReapOrphan(candidate.pid)));
         if rest > 0 {
             self.deadlines.set(Timer::Slice, now + SLICE_PAUSE);
+        }
+    }
+
+    /// Somebody owns `pid` now: it may come back as another process.
+    pub(super) fn take_from_sweep(&mut self, pid: Pid) {
+        self.sweep.forget(pid);
+        if !self.sweep.has_candidates() {
+            self.deadlines.cancel(Timer::Sweep);
         }
     }
 

@@ -104,11 +104,17 @@ impl Program<'_> {
             oom_score_adj: self.oom_score_adj.map(Decimal::new),
             parent: Pid::this(),
         };
+        // What arrives before the child has let go of this process's handlers is kept for the program: they would note
+        // it in memory that nobody looks at.
+        let mut own_mask = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))?;
         // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
-        let pid = match unsafe { fork()? } {
-            ForkResult::Child => child.run(),
-            ForkResult::Parent { child } => child,
-        };
+        let forked = unsafe { fork() };
+        if let Ok(ForkResult::Child) = forked {
+            child.run();
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None)?;
+        let ForkResult::Parent { child: pid } = forked? else { unreachable!("the child never returns") };
         match Pidfd::open(pid) {
             Ok(pidfd) => Ok(Spawned { pid, pidfd }),
             Err(error) => {
@@ -354,6 +360,31 @@ mod tests {
         let args = ["-E", "^Sig(Blk|Ign)", "/proc/self/status"].map(OsString::from).to_vec();
         let (output, _) = run_program(OsStr::new("/bin/grep"), args, |program| program.mask = mask);
         assert_eq!(output, "SigBlk:\t0000000000000200\nSigIgn:\t0000000000000000\n");
+    }
+
+    #[test]
+    fn a_signal_that_comes_at_once_reaches_the_program() {
+        // One that this process catches, as a shim does, and that ends a program which does not.
+        // SAFETY: a handler that does nothing.
+        let handler = unsafe { signal_hook::low_level::register(libc::SIGVTALRM, || {}).unwrap() };
+        let null = File::open("/dev/null").unwrap();
+        for _ in 0..50 {
+            let program = Program {
+                path: OsStr::new("/bin/sleep"),
+                args: vec!["60".into()],
+                stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
+                ties: Ties::None,
+                mask: SigSet::empty(),
+                oom_score_adj: None,
+                listen_pid: false,
+            };
+            let Spawned { pidfd, .. } = program.spawn().unwrap();
+            pidfd.signal(nix::sys::signal::Signal::SIGVTALRM).unwrap();
+            let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1), "the signal was lost");
+            assert_eq!(pidfd.try_reap().unwrap(), Some(ExitStatus::Signal(libc::SIGVTALRM)));
+        }
+        signal_hook::low_level::unregister(handler);
     }
 
     #[test]

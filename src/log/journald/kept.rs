@@ -1,6 +1,7 @@
 //! Output of one stream that is no entry yet: the start of a line, and what journald did not take.
 
 use std::io;
+use std::mem;
 use std::num::NonZeroUsize;
 
 use dunnage_runtime::sys::Pages;
@@ -11,7 +12,7 @@ use crate::stream::Stream;
 /// The start of a line, and one read (64 KiB).
 pub(super) const KEPT_MAX: NonZeroUsize = NonZeroUsize::new(TEXT_MAX + (64 << 10)).unwrap();
 
-/// What of that memory stays while idle.
+/// What of that memory a container that says a line now and then uses, which is not worth giving back.
 const PAGE: usize = 4096;
 
 /// See the module.
@@ -21,8 +22,8 @@ pub(super) struct Kept {
     /// What of the pages is output.
     start: usize,
     end: usize,
-    /// How much of the pages costs memory.
-    used: usize,
+    /// More than one of the pages was used.
+    grown: bool,
     /// The priority of the line whose first piece was taken.
     begun: Option<u8>,
     ended: bool,
@@ -30,7 +31,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new(stream: Stream) -> io::Result<Self> {
-        Ok(Self { stream, pages: Pages::new(KEPT_MAX)?, start: 0, end: 0, used: 0, begun: None, ended: false })
+        Ok(Self { stream, pages: Pages::new(KEPT_MAX)?, start: 0, end: 0, grown: false, begun: None, ended: false })
     }
 
     /// Adds output, as much as there is room for; how much that was.
@@ -40,7 +41,7 @@ impl Kept {
         let len = output.len().min(self.pages.len() - self.end);
         self.pages[self.end..self.end + len].copy_from_slice(&output[..len]);
         self.end += len;
-        self.used = self.used.max(self.end);
+        self.grown |= self.end > PAGE;
         len
     }
 
@@ -59,14 +60,15 @@ impl Kept {
         Ok(())
     }
 
+    pub(super) fn has_grown(&mut self) -> bool {
+        mem::take(&mut self.grown)
+    }
+
     /// Gives memory back, if nothing is kept there.
     pub(super) fn release(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            if self.used > PAGE {
-                self.pages.release();
-                self.used = 0;
-            }
+            self.pages.release();
         }
     }
 }

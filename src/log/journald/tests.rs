@@ -296,7 +296,7 @@ fn at_the_end_it_waits_a_moment_for_room_and_no_longer() {
     log.make_room();
     log.make_room();
     log.write(Stdout, &vec![b'\n'; 3 * KEPT_MAX.get()]);
-    log.sync();
+    log.finish();
     assert!(start.elapsed() < END_WAIT_MAX + Duration::from_secs(1), "{:?}", start.elapsed());
     assert!(log.has_room() && log.deadline().is_some());
     drop(journal);

@@ -60,9 +60,21 @@ impl Client {
 
     /// Sends input in one packet.
     pub fn send(&self, bytes: &[u8]) {
-        wait::writable(&self.socket, Deadline::usual(), "the monitor to take a client's input");
-        let sent = send(self.socket.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL).expect("a client can send");
-        assert_eq!(sent, bytes.len(), "a packet is sent whole");
+        let deadline = Deadline::usual();
+        while !self.try_send(bytes) {
+            wait::writable(&self.socket, deadline, "the monitor to take a client's input");
+        }
+    }
+
+    /// Sends input in one packet, if the monitor takes it now.
+    pub fn try_send(&self, bytes: &[u8]) -> bool {
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        match send(self.socket.as_raw_fd(), bytes, flags) {
+            // A packet is sent whole.
+            Ok(_) => true,
+            Err(nix::Error::EAGAIN) => false,
+            Err(error) => panic!("a client cannot send: {error}"),
+        }
     }
 
     /// Sends input in packets of 32 KiB.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use crate::wait::BOUND;
 use crate::{Monitor, Sandbox};
 
 /// The most that is received at once.
@@ -28,7 +28,7 @@ impl Journal {
         let dir = sandbox.root().join("journal");
         std::fs::create_dir(&dir).expect("a directory for the journal");
         let socket = UnixDatagram::bind(dir.join("socket")).expect("the journal's socket");
-        socket.set_read_timeout(Some(BOUND)).expect("a bound");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a bound");
         let reader = thread::spawn(move || {
             let mut datagram = vec![0; DATAGRAM_MAX];
             let mut entries = Vec::new();

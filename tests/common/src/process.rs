@@ -5,13 +5,16 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use nix::libc::O_CLOEXEC;
 use nix::poll::PollFlags;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::signal::{SigSet, Signal as Named};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
+use crate::facts::descriptors;
 use crate::wait::{self, Deadline};
 
 /// A process.
@@ -50,6 +53,11 @@ impl Process {
         for (source, (_, target)) in sources.iter().zip(fds) {
             actions.add_dup2(source.as_raw_fd(), *target).expect("file actions");
         }
+        for fd in inherited() {
+            if fds.iter().all(|(_, target)| target != fd) {
+                actions.add_close(*fd).expect("file actions");
+            }
+        }
         let words: Vec<CString> = argv.iter().map(|word| c_string(word)).collect();
         let env: Vec<CString> =
             env.iter().map(|(name, value)| c_string(&[name.as_os_str(), value].join(OsStr::new("=")))).collect();
@@ -66,6 +74,15 @@ impl Process {
     /// Its pid.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_pid()
+    }
+
+    /// The process's own memory in KiB. Not its private dirty pages: pages of a binary that was built a moment ago, and is
+    /// not on the disk yet, count among those.
+    #[must_use]
+    pub fn own_memory_kib(&self) -> usize {
+        let rollup = fs::read_to_string(self.proc_dir().join("smaps_rollup")).expect("the process's memory");
+        let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a line");
+        anonymous.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// Its directory in /proc.
@@ -86,9 +103,8 @@ impl Process {
 
     /// Waits for its end.
     pub fn wait_end(&self, deadline: Deadline, what: &str) {
-        if !wait::poll_for(self.pidfd.as_fd(), PollFlags::POLLIN, deadline) {
-            panic!("waited in vain for the end of {what} (pid {}): {}", self.pid(), self.describe());
-        }
+        let ended = wait::poll_for(self.pidfd.as_fd(), PollFlags::POLLIN, deadline);
+        assert!(ended, "waited in vain for the end of {what} (pid {}): {}", self.pid(), self.describe());
     }
 
     /// Waits for the end of our own child, and reaps it.
@@ -114,6 +130,12 @@ impl Process {
         self.children().into_iter().filter(|pid| state(*pid) == Some('Z')).collect()
     }
 
+    /// The pid of its parent.
+    pub fn parent(&self) -> i32 {
+        let status = crate::status(&self.proc_dir()).unwrap_or_default();
+        status.get("PPid").and_then(|pid| pid.parse().ok()).unwrap_or(0)
+    }
+
     /// What it is and what it does, for messages.
     fn describe(&self) -> String {
         let read = |name: &str| {
@@ -128,6 +150,19 @@ impl Process {
 fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// What whoever started the tests left open to be inherited; all of our own descriptors are not.
+fn inherited() -> &'static [i32] {
+    static INHERITED: OnceLock<Vec<i32>> = OnceLock::new();
+    INHERITED.get_or_init(|| {
+        let fds = descriptors(Path::new("/proc/self")).expect("our own descriptors");
+        let close_on_exec = |flags: &str| i32::from_str_radix(flags, 8).is_ok_and(|flags| flags & O_CLOEXEC != 0);
+        fds.into_iter()
+            .filter(|(number, fd)| *number > 2 && !close_on_exec(&fd.flags))
+            .map(|(number, _)| number)
+            .collect()
+    })
 }
 
 fn c_string(word: &OsStr) -> CString {

@@ -12,7 +12,7 @@ use std::{env, process};
 use crate::process::Process;
 use crate::script::{self, Script};
 use crate::wait::{self, Deadline};
-use crate::{Monitor, Tool, Wire};
+use crate::{Facts, Monitor, Tool, Wire};
 use nix::sys::stat::Mode;
 
 /// In the environment of everything that is started in a sandbox, so that it can be found at the end.
@@ -22,6 +22,7 @@ const MARKER: &str = "DUNNAGE_SANDBOX";
 #[derive(Debug)]
 pub struct Sandbox {
     root: PathBuf,
+    bundle: PathBuf,
 }
 
 impl Sandbox {
@@ -29,10 +30,26 @@ impl Sandbox {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("dunnage-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let sandbox = Self { root: env::temp_dir().join(name) };
-        for dir in [&sandbox.root, &sandbox.bundle(), &sandbox.exits(), &sandbox.persist(), &sandbox.sockets()] {
+        let root = env::temp_dir().join(name);
+        let sandbox = Self { bundle: root.join("bundle"), root };
+        let dirs = [&sandbox.bundle, &sandbox.exits(), &sandbox.persist(), &sandbox.sockets(), &sandbox.temporary()];
+        for dir in [&sandbox.root].into_iter().chain(dirs) {
             DirBuilder::new().mode(0o755).create(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         }
+        sandbox
+    }
+
+    /// An empty bundle whose path has this many bytes.
+    pub fn with_bundle_path_of(length: usize) -> Self {
+        let mut sandbox = Self::new();
+        while sandbox.bundle.as_os_str().len() < length {
+            let left = length - sandbox.bundle.as_os_str().len();
+            // A name has at most 255 bytes, and one byte is the slash; no single one may be left over.
+            let name = if left > 202 { 200 } else { left - 1 };
+            assert!(name > 0, "{length} cannot be reached");
+            sandbox.bundle.push("b".repeat(name));
+        }
+        fs::create_dir_all(&sandbox.bundle).expect("a deep bundle");
         sandbox
     }
 
@@ -67,6 +84,11 @@ impl Sandbox {
         "0123456789abcdef-container"
     }
 
+    /// The sandbox's own name, for what it has outside of its directory.
+    pub(crate) fn name(&self) -> String {
+        self.root.file_name().expect("a sandbox has a name").to_string_lossy().into_owned()
+    }
+
     /// Everything is below this.
     pub fn root(&self) -> &Path {
         &self.root
@@ -74,7 +96,7 @@ impl Sandbox {
 
     /// `--bundle`.
     pub fn bundle(&self) -> PathBuf {
-        self.root.join("bundle")
+        self.bundle.clone()
     }
 
     /// `--exit-dir`.
@@ -95,6 +117,11 @@ impl Sandbox {
     /// `--socket-dir-path`, for those who do not use `--full-attach`.
     pub fn sockets(&self) -> PathBuf {
         self.root.join("sockets")
+    }
+
+    /// `TMPDIR`.
+    pub fn temporary(&self) -> PathBuf {
+        self.root.join("tmp")
     }
 
     /// The k8s-file.
@@ -127,16 +154,24 @@ impl Sandbox {
     /// Everything that was started here and still lives.
     pub fn processes(&self) -> Vec<Process> {
         let marker = [MARKER.as_bytes(), b"=", self.root.as_os_str().as_bytes()].concat();
-        let marked = |pid: i32| {
+        let is_ours = |pid: i32| {
             let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             env.split(|byte| *byte == 0).any(|variable| variable == marker)
         };
         let pids = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
             let pid = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
-            (pid != i32::try_from(process::id()).ok()? && marked(pid)).then_some(pid)
+            (pid != i32::try_from(process::id()).ok()? && is_ours(pid)).then_some(pid)
         });
         // Looked at once more now that the pid cannot go to another.
-        pids.filter_map(Process::open).filter(|process| marked(process.pid())).collect()
+        pids.filter_map(Process::open).filter(|process| is_ours(process.pid())).collect()
+    }
+
+    /// Where the runtime was told to send its terminal.
+    pub fn console_socket(&self) -> Option<PathBuf> {
+        let json = fs::read(self.bundle.join(script::RUNTIME_FACTS)).ok()?;
+        let runtime = Facts::from_json(&serde_json::from_slice(&json).ok()?)?;
+        let option = runtime.argv.iter().position(|word| word == "--console-socket")?;
+        runtime.argv.get(option + 1).map(PathBuf::from)
     }
 
     fn kill_everything(&self) {
@@ -146,7 +181,9 @@ impl Sandbox {
             if processes.is_empty() {
                 return;
             }
-            processes.iter().for_each(|process| process.signal(nix::libc::SIGKILL));
+            for process in &processes {
+                process.signal(nix::libc::SIGKILL);
+            }
             for process in processes {
                 process.wait_end(Deadline::usual(), "a process that was killed at the end of the test");
             }
@@ -164,6 +201,10 @@ impl Default for Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kill_everything();
+        // conmon leaves it, outside of the sandbox, when create failed.
+        if let Some(socket) = self.console_socket() {
+            let _ = fs::remove_file(socket);
+        }
         if let Err(error) = fs::remove_dir_all(&self.root) {
             eprintln!("{}: {error}", self.root.display());
         }
@@ -181,6 +222,13 @@ impl Event {
     /// Says that it has happened.
     pub fn fire(&self) {
         (&self.file).write_all(b".").expect("an event can be fired");
+    }
+
+    /// Fires it until its fifo is full: whoever else writes to that would block.
+    pub fn fill(&self) {
+        while wait::is_writable(&self.file) {
+            self.fire();
+        }
     }
 
     /// Waits until it has happened.

@@ -37,7 +37,7 @@ fn r2_a_process_that_exits_before_its_call_knows_it_keeps_its_status() {
     let Some(&Action::Register(_, child)) = actions.first() else { panic!("{actions:?}") };
     assert_eq!(play.zombies(&[PROCESS]), [Action::Collect(child)]);
     play.reaper.handle_child_exit(child, ExitStatus::Code(7));
-    assert_eq!(play.actions(), [Action::Report(Outcome::Exited { child, status: ExitStatus::Code(7) })]);
+    assert_eq!(play.actions(), [exited(child, ExitStatus::Code(7)), Action::ListZombies]);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn several_calls_and_children_do_not_mix() {
     play.advance(0.5);
     assert_eq!(play.zombies(&[runtimes[0], PROCESS]), [Action::Collect(first)]);
     play.reaper.handle_child_exit(first, ExitStatus::Code(0));
-    assert_eq!(play.actions(), [Action::Report(Outcome::Exited { child: first, status: ExitStatus::Code(0) })]);
+    assert_eq!(play.actions(), [exited(first, ExitStatus::Code(0)), Action::ListZombies]);
     play.runtime_exits(calls[0], 0);
     assert_eq!(play.actions(), [Action::ReadPidFile(calls[0])]);
 }

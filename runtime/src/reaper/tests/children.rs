@@ -169,3 +169,21 @@ fn a_helper_is_signalled_by_its_starter_alone() {
     play.reaper.handle_signal(helper, Signal::SIGKILL);
     assert!(play.actions().is_empty());
 }
+
+#[test]
+fn r9_what_was_reaped_meanwhile_is_not_signalled() {
+    let mut play = Play::new();
+    let child = play.registered_as(
+        &CallSpec { main: true, ..with_timeout(Timeout::SinceKnown(seconds(10.0))) },
+        RUNTIME,
+        PROCESS,
+    );
+    play.reaper.handle_shutdown(play.now, seconds(12.0)).unwrap();
+    play.actions();
+    // Its timeout and the shutdown's kill are due in one round, and it has ended.
+    play.now += seconds(10.0);
+    play.reaper.handle_timeout(play.now);
+    assert_eq!(play.reaper.poll_action(), Some(Action::Collect(child)));
+    play.child_exits(child, 0);
+    assert!(!play.actions().contains(&Action::KillChild(child)));
+}

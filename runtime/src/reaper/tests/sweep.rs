@@ -21,8 +21,21 @@ fn r1_nobody_but_its_owner_reaps_a_pending_or_registered_process() {
     play.advance(100.0);
     assert_eq!(play.zombies(&[PROCESS]), [Action::Collect(child)]);
     play.advance(100.0);
-    assert_eq!(play.actions(), [Action::ListZombies]);
     assert_eq!(play.zombies(&[PROCESS]), [Action::Collect(child)]);
+    assert_eq!(play.reaper.next_timeout(), None);
+}
+
+#[test]
+fn r3_a_zombie_with_the_pid_of_a_child_that_its_parent_reaped_has_its_grace_from_then_on() {
+    let mut play = Play::new();
+    let child = play.registered();
+    assert_eq!(play.zombies(&[PROCESS]), [Action::Collect(child)]);
+    play.reaper.handle_child_exit(child, ExitStatus::Unknown);
+    assert_eq!(play.actions(), [exited(child, ExitStatus::Unknown), Action::ListZombies]);
+    play.zombies(&[PROCESS]);
+    play.advance(1.0);
+    assert_eq!(play.actions(), [Action::ListZombies]);
+    assert_eq!(play.zombies(&[PROCESS]), [Action::ReapOrphan(PROCESS)]);
 }
 
 #[test]
