@@ -1,5 +1,6 @@
 //! A shim of the tests' own: the driver, a loop around it, and nothing else.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 use dunnage_runtime::driver::{Driver, RuntimeCall, StartError, Watched};
 use dunnage_runtime::event_loop::{EventLoop, Events, Interest, Source};
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, ExitStatus, Job, Outcome, Timing};
-
 use dunnage_runtime::sys::{Program, Signals, Ties};
 use mio::Token;
 use nix::sys::signal::Signal;
@@ -54,6 +54,8 @@ pub(crate) struct Shim {
     null: File,
     dir: PathBuf,
     calls: u32,
+    /// What there was to tell more in one round.
+    untold: VecDeque<Outcome>,
     /// The longest that one round ran to see to its events; what else the machine does is not its fault.
     pub(crate) longest_round: Duration,
 }
@@ -83,6 +85,7 @@ impl Shim {
             null: File::options().read(true).write(true).open("/dev/null").unwrap(),
             dir,
             calls: 0,
+            untold: VecDeque::new(),
             longest_round: Duration::ZERO,
         }
     }
@@ -146,19 +149,20 @@ impl Shim {
 
     /// What there is to tell after one round.
     pub(crate) fn outcomes(&mut self) -> Vec<Outcome> {
-        self.round(Instant::now() + PATIENCE)
+        let mut outcomes = Vec::from(std::mem::take(&mut self.untold));
+        outcomes.extend(self.round(Instant::now() + PATIENCE));
+        outcomes
     }
 
     /// Runs the loop until there is something to tell.
     pub(crate) fn next(&mut self) -> Outcome {
         let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            let mut outcomes = self.round(until);
-            match outcomes.len() {
-                0 => {}
-                1 => return outcomes.remove(0),
-                _ => panic!("more than one at once: {outcomes:?}"),
-            }
+        while self.untold.is_empty() && Instant::now() < until {
+            let outcomes = self.round(until);
+            self.untold.extend(outcomes);
+        }
+        if let Some(outcome) = self.untold.pop_front() {
+            return outcome;
         }
         panic!("nothing to tell within {PATIENCE:?}");
     }
