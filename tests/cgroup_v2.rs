@@ -73,4 +73,6 @@ fn podman(runtime: Runtime) {
     podman.ok(&["stop", "c"]);
     assert_eq!(podman.ok(&["wait", "c"]), "7\n");
     assert_eq!(follower.finish().ok(), "ready\n");
+    podman.run(&["run", "--name", "hog", "--memory", "20m"], &["tail", "/dev/zero"]).exited(137);
+    assert_eq!(podman.inspect("hog", "{{.State.OOMKilled}}"), "true");
 }

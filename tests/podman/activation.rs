@@ -60,7 +60,7 @@ fn preserved_descriptors() {
     };
     let (first, second) = (file("first"), file("second"));
     let show = ["sh", "-c", "cat <&3; cat <&4"];
-    let run = podman.run_with(&[first.as_fd(), second.as_fd()], &["run", "--rm", "--preserve-fds", "2"], &show);
+    let run = podman.run_with_fds(&[first.as_fd(), second.as_fd()], &["run", "--rm", "--preserve-fds", "2"], &show);
     assert_eq!(run.ok(), "first\nsecond\n");
 
     podman.run(&["run", "--name", "c", "-d"], &["sleep", "1000"]).ok();

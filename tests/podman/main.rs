@@ -8,5 +8,7 @@ mod failures;
 mod life;
 mod limits;
 mod logs;
+mod notify;
+mod oom;
 mod run;
 mod terminal;

@@ -182,8 +182,8 @@ impl Reaper {
                     self.deadlines.cancel(Timer::Child(id));
                     self.actions.push_back(Action::KillChild(id));
                 }
-                State::Stopping { limit, .. } => self.kill_tree(id, limit),
-                State::Killing { .. } | State::Killed { .. } | State::Ended => {}
+                // Its tree is on the way already, and takes a moment only.
+                State::Stopping { .. } | State::Killing { .. } | State::Killed { .. } | State::Ended => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Podman with the monitor under test, and nothing in common with any other Podman of the machine.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -78,8 +78,15 @@ impl Podman {
         self.start_container(podman, container).finish()
     }
 
+    /// The same with variables in Podman's environment.
+    pub fn run_with(&self, env: &[(&str, &OsStr)], podman: &[&str], container: &[&str]) -> Finished {
+        let env = env.iter().map(|&(name, value)| (name.into(), value.to_owned()));
+        let env: Vec<_> = self.environment().into_iter().chain(env).collect();
+        Program::start(&self.container_argv(podman, container), &env).finish()
+    }
+
     /// The same with descriptors from 3 on.
-    pub fn run_with(&self, fds: &[BorrowedFd<'_>], podman: &[&str], container: &[&str]) -> Finished {
+    pub fn run_with_fds(&self, fds: &[BorrowedFd<'_>], podman: &[&str], container: &[&str]) -> Finished {
         Program::start_with(&self.container_argv(podman, container), &self.environment(), fds).finish()
     }
 
