@@ -23,6 +23,8 @@ pub(crate) enum Source {
     ConsoleListener(Target),
     /// The runtime's connection on that socket.
     ConsoleConnection(Target),
+    /// The journal's socket.
+    Journal,
     /// The `ctl` fifo of the bundle.
     Ctl,
     /// The `winsz` fifo of the bundle.
@@ -124,6 +126,7 @@ impl event_loop::Source for Source {
             Self::StartPipe => (11, NONE, 0),
             Self::Oom => (12, NONE, 0),
             Self::Notify => (13, NONE, 0),
+            Self::Journal => (14, NONE, 0),
             Self::ControlListener => (16, NONE, 0),
             Self::ControlConnection(number) => (17, NONE, number),
         };
@@ -152,6 +155,7 @@ impl event_loop::Source for Source {
             11 => Self::StartPipe,
             12 => Self::Oom,
             13 => Self::Notify,
+            14 => Self::Journal,
             16 => Self::ControlListener,
             17 => Self::ControlConnection(number),
             kind => unreachable!("token kind {kind} is none of into_token's"),

@@ -1,47 +1,17 @@
-//! Bytes as JSON can hold them.
-
-use std::fmt::{self, Display};
-
-use serde::{Serialize, Serializer};
-
-/// Shown, and serialized, as base64 (RFC 4648, with padding).
-#[derive(Clone, Debug)]
-pub(crate) struct Base64(pub(crate) Vec<u8>);
+//! Bytes as JSON can hold them: base64 (RFC 4648, with padding), whose characters JSON never escapes.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// How many bytes are written in one piece: a multiple of 3.
-const PIECE: usize = 3 * 256;
-
-impl Display for Base64 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(PIECE / 3 * 4);
-        for piece in self.0.chunks(PIECE) {
-            text.clear();
-            for group in piece.chunks(3) {
-                encode(group, &mut text);
-            }
-            f.write_str(&text)?;
-        }
-        Ok(())
-    }
-}
-
-fn encode(group: &[u8], text: &mut String) {
-    let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-    for position in 0..4 {
-        if position > group.len() {
-            text.push('=');
-        } else {
-            text.push(char::from(ALPHABET[(bits >> (18 - 6 * position) & 63) as usize]));
-        }
-    }
-}
-
-impl Serialize for Base64 {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+/// Appends `bytes`, encoded. What is encoded in pieces makes one whole if each but the last is a multiple of 3 long.
+pub(super) fn encode(bytes: &[u8], text: &mut Vec<u8>) {
+    text.reserve(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |index: usize| group.get(index).copied().unwrap_or(0);
+        let bits = u32::from_be_bytes([0, byte(0), byte(1), byte(2)]);
+        let digit = |position: usize| ALPHABET[(bits >> (18 - 6 * position) & 63) as usize];
+        let mut digits = [digit(0), digit(1), digit(2), digit(3)];
+        digits[group.len() + 1..].fill(b'=');
+        text.extend_from_slice(&digits);
     }
 }
 
@@ -60,15 +30,12 @@ mod tests {
             ("fooba", "Zm9vYmE="),
             ("foobar", "Zm9vYmFy"),
         ] {
-            assert_eq!(Base64(plain.into()).to_string(), encoded);
+            let mut text = Vec::new();
+            encode(plain.as_bytes(), &mut text);
+            assert_eq!(text, encoded.as_bytes());
         }
-        assert_eq!(Base64(vec![0xfb, 0xff, 0xfe]).to_string(), "+//+");
-    }
-
-    #[test]
-    fn long_output_has_padding_at_its_end_alone() {
-        let text = Base64(vec![b'x'; 2 * PIECE + 1]).to_string();
-        assert_eq!(text.find('='), Some(text.len() - 2));
-        assert_eq!(text.len(), (2 * PIECE + 1usize).div_ceil(3) * 4);
+        let mut text = b"before".to_vec();
+        encode(&[0xfb, 0xff, 0xfe], &mut text);
+        assert_eq!(text, b"before+//+");
     }
 }

@@ -11,13 +11,16 @@ use nix::sys::socket::{MsgFlags, recv, send};
 
 use super::ConnectionId;
 use super::frames::Frames;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Part};
 use super::reply::{Event as ShimEvent, EventKind, Told, encode};
 use crate::source::Source;
 
 /// How much is read at once, and how often in one turn.
-const READ_SIZE: usize = 16 << 10;
-const READS_PER_TURN: usize = 8;
+const READ_SIZE: usize = 4 << 10;
+const READS_PER_TURN: usize = 32;
+
+/// How much is sent in one turn, before others have theirs.
+const SENT_PER_TURN: usize = 256 << 10;
 
 /// What may wait for a subscriber. What happens while there is no room it misses.
 const EVENTS_MAX: usize = 64 << 10;
@@ -30,12 +33,22 @@ pub(super) struct Connection {
     frames: Frames,
     outbox: Outbox,
     ongoing: Ongoing,
-    /// Nothing more comes from the client, which may still wait for answers.
-    input_ended: bool,
-    /// The client has closed its socket. Calls that it had sent are carried out.
-    departed: bool,
+    client: Client,
+    /// There is more to send than one turn takes.
+    sends_more: bool,
     /// It is to be closed.
     closed: bool,
+}
+
+/// What can come from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// Calls.
+    Sends,
+    /// Nothing more, but it may wait for answers.
+    Listens,
+    /// It has closed its socket. Calls that it had sent are carried out.
+    Departed,
 }
 
 /// The call that is being answered.
@@ -57,8 +70,8 @@ impl Connection {
             frames: Frames::default(),
             outbox: Outbox::default(),
             ongoing: Ongoing::Nothing,
-            input_ended: false,
-            departed: false,
+            client: Client::Sends,
+            sends_more: false,
             closed: false,
         }
     }
@@ -90,8 +103,7 @@ impl Connection {
             }
             match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => {
-                    self.input_ended = true;
-                    self.departed = self.peer_is_gone();
+                    self.client = if self.peer_is_gone() { Client::Departed } else { Client::Listens };
                     return;
                 }
                 Ok(len) => {
@@ -118,10 +130,19 @@ impl Connection {
 
     /// Sends what the client takes now.
     fn flush(&mut self, now: Instant) {
+        let mut left = SENT_PER_TURN;
+        self.sends_more = false;
         while !self.outbox.is_empty() && !self.closed {
+            if left == 0 {
+                self.sends_more = true;
+                return;
+            }
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             match send(self.socket.as_raw_fd(), self.outbox.unsent(), flags) {
-                Ok(len) => self.outbox.advance(len),
+                Ok(len) => {
+                    self.outbox.advance(len);
+                    left = left.saturating_sub(len);
+                }
                 Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => {
                     self.outbox.stall(now);
                     return;
@@ -155,13 +176,13 @@ impl Connection {
     }
 
     /// Answers the call.
-    pub(super) fn answer(&mut self, message: Vec<u8>, now: Instant) {
+    pub(super) fn answer(&mut self, message: impl IntoIterator<Item = Part>, now: Instant) {
         self.send(message, now);
         self.ongoing = Ongoing::Nothing;
     }
 
     /// Answers the call, to be followed by another answer.
-    pub(super) fn send(&mut self, message: Vec<u8>, now: Instant) {
+    pub(super) fn send(&mut self, message: impl IntoIterator<Item = Part>, now: Instant) {
         if self.ongoing == (Ongoing::Call { oneway: false }) {
             self.outbox.push(message);
             self.flush(now);
@@ -187,7 +208,7 @@ impl Connection {
         }
         let Ongoing::Events { missed } = &mut self.ongoing else { return };
         if *missed == 0 && self.outbox.len() + message.len() < EVENTS_MAX {
-            self.outbox.push(message.to_vec());
+            self.outbox.push([Part::Text(message.to_vec())]);
             self.flush(now);
         } else {
             *missed += 1;
@@ -202,7 +223,7 @@ impl Connection {
         }
         self.ongoing = Ongoing::Events { missed: 0 };
         let event = ShimEvent { count: Some(missed), ..ShimEvent::now(EventKind::Missed) };
-        self.outbox.push(encode(&Told { event }, true));
+        self.outbox.push([Part::Text(encode(&Told { event }, true))]);
         self.flush(now);
     }
 
@@ -217,7 +238,15 @@ impl Connection {
         [self.frames.deadline(), stall].into_iter().flatten().min()
     }
 
+    /// Whether it has work that waits for no event.
+    pub(super) fn wants_a_turn(&self) -> bool {
+        self.is_ready() || self.is_done() || self.sends_more
+    }
+
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.sends_more {
+            self.flush(now);
+        }
         if self.next_timeout().is_some_and(|when| when <= now) {
             self.close("it took too long to send a call or to take an answer");
         }
@@ -232,7 +261,12 @@ impl Connection {
     /// Whether nothing is left to do with it.
     pub(super) fn is_done(&self) -> bool {
         let answered = self.ongoing == Ongoing::Nothing && self.outbox.is_empty() && !self.frames.have_message();
-        self.closed || self.input_ended && answered || self.departed && self.ongoing != Ongoing::Nothing
+        match self.client {
+            _ if self.closed => true,
+            Client::Sends => false,
+            Client::Listens => answered,
+            Client::Departed => answered || self.ongoing != Ongoing::Nothing,
+        }
     }
 
     /// Whether the client has all that it should get: an answer is not on its way.
@@ -295,11 +329,11 @@ mod tests {
         pair.turn();
         assert_eq!(pair.connection.take_message(), Some(b"1".to_vec()));
         assert_eq!(pair.connection.take_message(), None);
-        pair.connection.answer(encode(&Done {}, false), pair.now);
+        pair.connection.answer([Part::Text(encode(&Done {}, false))], pair.now);
         assert_eq!(pair.received(), [json!({"parameters": {}})]);
         assert_eq!(pair.connection.take_message(), Some(b"2".to_vec()));
         pair.connection.expect_no_answer();
-        pair.connection.answer(encode(&Done {}, false), pair.now);
+        pair.connection.answer([Part::Text(encode(&Done {}, false))], pair.now);
         assert!(pair.received().is_empty());
         assert!(!pair.connection.is_done());
         drop(pair.client);
@@ -348,7 +382,11 @@ mod tests {
         pair.client.write_all(b"1\0").expect("write");
         pair.turn();
         pair.connection.take_message();
-        pair.connection.answer(vec![b' '; 8 << 20], pair.now);
+        pair.connection.answer([Part::base64(vec![0; 8 << 20])], pair.now);
+        // One turn sends what one turn may.
+        while pair.connection.sends_more {
+            pair.connection.handle_timeout(pair.now);
+        }
         assert_eq!(pair.connection.next_timeout(), Some(pair.now + STALL_TIME));
         pair.connection.handle_timeout(pair.now + STALL_TIME / 2);
         assert!(!pair.connection.is_done());

@@ -22,16 +22,17 @@ use dunnage_runtime::event_loop::{Event, EventLoop, Interest};
 use log::{debug, warn};
 use serde::Serialize;
 
-pub(crate) use base64::Base64;
 pub(crate) use call::{Request, parse};
 pub(crate) use reply::Refusal;
 
 use crate::descriptors;
 use crate::error::{Context, Result};
+use crate::exec::Captured;
 use crate::listener::Listener;
 use crate::source::Source;
 use connection::Connection;
-use reply::{Event as ShimEvent, Told, encode, encode_refusal};
+use outbox::Part;
+use reply::{Event as ShimEvent, Executed, Told, encode, encode_executed, encode_refusal};
 use socket::SocketFile;
 
 /// The interface, described.
@@ -46,8 +47,8 @@ pub(crate) const MAX_ZOMBIES: usize = 100;
 /// How many connections there may be: the next one is closed at once.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How many calls are handed out in one turn of the loop.
-const CALLS_PER_TURN: usize = 8;
+/// How many calls are handed out in one turn of the loop: the largest takes some milliseconds to read.
+const CALLS_PER_TURN: usize = 4;
 
 /// What an interface is, if it is served.
 pub(crate) fn description_of(interface: String) -> std::result::Result<&'static str, Refusal> {
@@ -183,21 +184,28 @@ impl Control {
     /// Answers a call.
     pub(crate) fn answer(&mut self, to: ConnectionId, parameters: &impl Serialize, now: Instant) {
         if let Some(connection) = self.connection(to) {
-            connection.answer(encode(parameters, false), now);
+            connection.answer([Part::Text(encode(parameters, false))], now);
+        }
+    }
+
+    /// Answers an `ExecSync`.
+    pub(crate) fn answer_executed(&mut self, to: ConnectionId, executed: &Executed, output: Captured, now: Instant) {
+        if let Some(connection) = self.connection(to) {
+            connection.answer(encode_executed(executed, output), now);
         }
     }
 
     /// Answers a call, to be followed by another answer.
     pub(crate) fn go_on(&mut self, to: ConnectionId, parameters: &impl Serialize, now: Instant) {
         if let Some(connection) = self.connection(to) {
-            connection.send(encode(parameters, true), now);
+            connection.send([Part::Text(encode(parameters, true))], now);
         }
     }
 
     /// Answers a call with an error.
     pub(crate) fn refuse(&mut self, to: ConnectionId, refusal: &Refusal, now: Instant) {
         if let Some(connection) = self.connection(to) {
-            connection.answer(encode_refusal(refusal), now);
+            connection.answer([Part::Text(encode_refusal(refusal))], now);
         }
     }
 
@@ -229,7 +237,7 @@ impl Control {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let connections = self.connections.iter().filter_map(Connection::next_timeout).min();
         // At once, for calls that were left and for those whose turn came with the answer to the last.
-        let more = self.connections.iter().any(|connection| connection.is_ready() || connection.is_done());
+        let more = self.connections.iter().any(Connection::wants_a_turn);
         [connections, self.listener.next_timeout(), more.then_some(self.turn)].into_iter().flatten().min()
     }
 

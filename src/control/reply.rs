@@ -7,8 +7,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::base64::Base64;
 use super::call::{INTERFACE, SERVICE};
+use super::outbox::Part;
+use crate::exec::Captured;
 use crate::log::rfc3339;
 
 /// A type with fields, serialized as an object. (The derive macro of serde does not work where a program is linked
@@ -216,8 +217,8 @@ object! {
 }
 
 object! {
-    /// `ExecSync`.
-    Executed { exit_code: i32, timed_out: bool, stdout: Base64, stderr: Base64, truncated: bool }
+    /// `ExecSync`, but for the output.
+    Executed { exit_code: i32, timed_out: bool }
 }
 
 object! {
@@ -298,6 +299,22 @@ pub(super) fn encode(parameters: &impl Serialize, continues: bool) -> Vec<u8> {
     serde_json::to_vec(&Answer(parameters, continues)).unwrap_or_default()
 }
 
+/// An `ExecSync`'s answer as it is sent: the output, which may be large, is encoded on its way.
+pub(super) fn encode_executed(executed: &Executed, output: Captured) -> [Part; 5] {
+    let mut head = encode(executed, false);
+    // It goes on inside of the parameters.
+    head.truncate(head.len() - "}}".len());
+    head.extend_from_slice(b",\"stdout\":\"");
+    let end = format!("\",\"truncated\":{}}}}}", output.truncated);
+    [
+        Part::Text(head),
+        Part::base64(output.stdout),
+        Part::Text(b"\",\"stderr\":\"".to_vec()),
+        Part::base64(output.stderr),
+        Part::Text(end.into_bytes()),
+    ]
+}
+
 /// A refusal as it is sent.
 pub(super) fn encode_refusal(refusal: &Refusal) -> Vec<u8> {
     let (error, parameters) = refusal.describe();
@@ -308,6 +325,7 @@ pub(super) fn encode_refusal(refusal: &Refusal) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::control::idl::{Interface, Type};
+    use crate::control::outbox::Outbox;
 
     fn decode(message: &[u8]) -> Value {
         serde_json::from_slice(message).expect("JSON")
@@ -333,11 +351,18 @@ mod tests {
             status.zombies.push(Zombie { pid: 4, first_seen: "now".to_owned() });
             output("Status", encode(&status, false));
         }
-        let (stdout, stderr) = (Base64(b"out".to_vec()), Base64(Vec::new()));
-        output(
-            "ExecSync",
-            encode(&Executed { exit_code: -1, timed_out: true, stdout, stderr, truncated: false }, false),
-        );
+        let captured = Captured { stdout: b"out".to_vec(), stderr: Vec::new(), truncated: true };
+        let mut outbox = Outbox::default();
+        outbox.push(encode_executed(&Executed { exit_code: -1, timed_out: true }, captured));
+        let mut answer = Vec::new();
+        while !outbox.is_empty() {
+            answer.extend_from_slice(outbox.unsent());
+            outbox.advance(outbox.unsent().len());
+        }
+        assert_eq!(answer.pop(), Some(0));
+        let parameters = json!({"exit_code": -1, "timed_out": true, "stdout": "b3V0", "stderr": "", "truncated": true});
+        assert_eq!(decode(&answer), json!({"parameters": parameters}));
+        output("ExecSync", answer);
         let exec_id = "exec-1".to_owned();
         let started = StartedExec { exec_id: exec_id.clone(), pid: 5, socket: "/attach".to_owned() };
         output("Exec", encode(&ExecStarted { started }, true));

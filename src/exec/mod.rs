@@ -14,7 +14,7 @@ use dunnage_runtime::reaper::{CallId, ChildId};
 use log::warn;
 use nix::unistd::Pid;
 
-pub(crate) use capture::Capture;
+pub(crate) use capture::{Capture, Captured};
 use directory::Directory;
 
 use crate::cli::Stdio;
@@ -283,17 +283,11 @@ impl Execs {
         }
     }
 
-    /// Removes those that have ended and whose clients have everything, or had their time. Whether the last one is gone
-    /// now, and memory can be given back.
-    pub(crate) fn settle(&mut self, event_loop: &EventLoop<Source>, now: Instant) -> bool {
+    /// Removes those that have ended and whose clients have everything, or had their time.
+    pub(crate) fn settle(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
         while let Some(position) = self.list.iter().position(|exec| exec.is_done(now)) {
             self.list.remove(position).close(event_loop);
         }
-        let rests = self.list.is_empty() && self.list.capacity() > 0;
-        if rests {
-            self.list = Vec::new();
-        }
-        rests
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {

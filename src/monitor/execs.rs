@@ -7,16 +7,17 @@ use std::time::{Duration, Instant, SystemTime};
 use dunnage_runtime::driver::{RuntimeCall, StartError};
 use dunnage_runtime::event_loop::Event;
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Job, Timeout};
-use dunnage_runtime::sys::{self, Program, Ties};
+use dunnage_runtime::sys::{Program, Ties};
 use log::{info, warn};
 use nix::unistd::Pid;
 
+use super::service::IDLE;
 use super::{Monitor, Phase, failure_text};
 use crate::cli::Stdio;
 use crate::control::reply::{
     Event as ShimEvent, EventKind, ExecExited, ExecStarted, Executed, ExitedExec, StartedExec,
 };
-use crate::control::{Base64, ConnectionId, Refusal};
+use crate::control::{ConnectionId, Refusal};
 use crate::exec::{Caller, Capture, Exec, Order, State, borrowed};
 use crate::source::{ExecId, RelaySource};
 use crate::start::{Console, exec_args};
@@ -84,7 +85,7 @@ impl Monitor {
         let State::Starting { call, .. } = exec.state else { return };
         if exec.relay.is_held_up() {
             // Of what the runtime says, no amount may keep it from its work (R13).
-            exec.relay.await_nobody(&self.event_loop, now);
+            exec.relay.await_nobody(&self.event_loop, &exec.capture);
         }
         if exec.relay.output_closed() {
             self.driver.handle_output_closed(&self.event_loop, now, call);
@@ -158,6 +159,7 @@ impl Monitor {
     pub(super) fn exec_ended(&mut self, child: ChildId, exit_code: i32, timed_out: bool, now: Instant) {
         let Some(service) = &mut self.service else { return };
         let Some(exec) = service.execs.by_child(child) else { return };
+        service.idle = Some(now + IDLE);
         let State::Running { pid, .. } = exec.state else { return };
         exec.end(&self.event_loop, now);
         let (name, caller) = (exec.id.to_string(), exec.caller);
@@ -167,14 +169,7 @@ impl Monitor {
                 let (id, output) = (exec.id, exec.capture.take());
                 // With the answer all of it is gone.
                 service.execs.remove(&self.event_loop, id);
-                let executed = Executed {
-                    exit_code,
-                    timed_out,
-                    stdout: Base64(output.stdout),
-                    stderr: Base64(output.stderr),
-                    truncated: output.truncated,
-                };
-                service.control.answer(connection, &executed, now);
+                service.control.answer_executed(connection, &Executed { exit_code, timed_out }, output, now);
             }
             Caller::Stream { connection } => {
                 let exited = ExitedExec { exec_id: name.clone(), exit_code, timed_out };
@@ -195,7 +190,7 @@ impl Monitor {
             let cancels = matches!(exec.caller, Caller::Sync { cancel_on_disconnect: true, .. });
             exec.caller = Caller::Gone;
             exec.capture = Capture::new(0);
-            exec.relay.await_nobody(&self.event_loop, now);
+            exec.relay.await_nobody(&self.event_loop, &exec.capture);
             match &mut exec.state {
                 State::Running { child, .. } if cancels => {
                     self.driver.cancel_child(&self.event_loop, now, *child);
@@ -208,10 +203,8 @@ impl Monitor {
 
     /// Lets go of execs that are done with.
     pub(super) fn settle_execs(&mut self, now: Instant) {
-        if let Some(service) = &mut self.service
-            && service.execs.settle(&self.event_loop, now)
-        {
-            sys::trim_heap();
+        if let Some(service) = &mut self.service {
+            service.execs.settle(&self.event_loop, now);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use dunnage_runtime::event_loop::EventLoop;
+use dunnage_runtime::sys;
 use log::info;
 use nix::unistd::Pid;
 
@@ -31,7 +32,12 @@ pub(super) struct Service {
     /// Who waits for the shutdown to be over.
     shutdown_callers: Vec<ConnectionId>,
     told: Told,
+    /// When memory is given back.
+    pub(super) idle: Option<Instant>,
 }
+
+/// How long nothing is asked before what was needed for answers is given back.
+pub(super) const IDLE: Duration = Duration::from_secs(1);
 
 /// What is remembered of the container.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,11 +63,12 @@ impl Service {
             container: Container::default(),
             shutdown_callers: Vec::new(),
             told: Told::default(),
+            idle: None,
         }))
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        [self.control.next_timeout(), self.execs.next_timeout()].into_iter().flatten().min()
+        [self.control.next_timeout(), self.execs.next_timeout(), self.idle].into_iter().flatten().min()
     }
 
     pub(super) fn handle_timeout(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
@@ -69,7 +76,13 @@ impl Service {
             self.control.handle_timeout(event_loop, now);
         }
         for exec in self.execs.iter_mut().filter(|exec| exec.relay.next_timeout().is_some_and(|at| at <= now)) {
-            exec.relay.handle_timeout(event_loop, now);
+            exec.relay.handle_timeout(event_loop, &exec.capture, now);
+        }
+        if self.idle.is_some_and(|at| at <= now) {
+            self.idle = None;
+            if self.execs.is_empty() {
+                sys::trim_heap();
+            }
         }
     }
 }
@@ -87,7 +100,11 @@ impl Monitor {
     fn serve(&mut self, now: Instant) {
         loop {
             let Some(service) = &mut self.service else { return };
-            match service.control.next(&self.event_loop, now) {
+            let incoming = service.control.next(&self.event_loop, now);
+            if incoming.is_some() {
+                service.idle = Some(now + IDLE);
+            }
+            match incoming {
                 None => return,
                 Some(Incoming::Message(from, message)) => self.handle_message(from, &message, now),
                 Some(Incoming::Gone(client)) => self.forget_client(client, now),

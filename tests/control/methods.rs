@@ -171,9 +171,9 @@ fn r19_a_shutdown_by_request_kills_what_does_not_end_and_answers_when_all_is_ove
 #[test]
 fn r21_a_shutdown_stops_a_create_in_progress() {
     let sandbox = Sandbox::with(&Script::runtime([Step::fire("called"), Step::Hang]));
-    let called = sandbox.event("called");
+    let in_progress = sandbox.event("called");
     let mut monitor = shim(&sandbox).start();
-    called.wait();
+    in_progress.wait();
     let mut caller = caller(&sandbox);
     let (busy, _) = caller.refusal("ExecSync", &json!({"process": process([Step::Exit(0)])}));
     assert_eq!(busy, "org.dunnage.shim.Busy");

@@ -76,7 +76,7 @@ fn k1_other_users_are_closed_without_an_answer() {
     let socket = socket_of(&sandbox);
     // Whoever may open the file is still asked who it is.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
-    let script = "use Socket; socket(S, PF_UNIX, SOCK_STREAM, 0); \
+    let script = "use Socket; $SIG{PIPE} = 'IGNORE'; socket(S, PF_UNIX, SOCK_STREAM, 0); \
                   connect(S, pack_sockaddr_un($ARGV[0])) or die \"connect: $!\"; \
                   syswrite(S, '{\"method\":\"org.dunnage.shim.Status\"}' . \"\\0\"); \
                   print defined(sysread(S, $_, 10)) ? \"read [$_]\" : 'reset';";
