@@ -41,6 +41,11 @@ impl<K: Copy + Eq> Deadlines<K> {
         self.entries.last().map(|&(when, _)| when)
     }
 
+    /// Gives up memory that is not needed now.
+    pub fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     /// Takes off one key that is due at `now`, the earliest first.
     pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let &(when, key) = self.entries.last()?;

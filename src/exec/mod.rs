@@ -294,6 +294,11 @@ impl Execs {
         self.list.iter().filter_map(Exec::next_timeout).min()
     }
 
+    /// Gives up memory that is not needed now.
+    pub(crate) fn shrink(&mut self) {
+        self.list.shrink_to_fit();
+    }
+
     /// Closes all.
     pub(crate) fn close(&mut self, event_loop: &EventLoop<Source>) {
         for exec in self.list.drain(..) {

@@ -78,12 +78,6 @@ impl Service {
         for exec in self.execs.iter_mut().filter(|exec| exec.relay.next_timeout().is_some_and(|at| at <= now)) {
             exec.relay.handle_timeout(event_loop, &exec.capture, now);
         }
-        if self.idle.is_some_and(|at| at <= now) {
-            self.idle = None;
-            if self.execs.is_empty() {
-                sys::trim_heap();
-            }
-        }
     }
 }
 
@@ -344,6 +338,14 @@ impl Monitor {
     /// Tells subscribers of what is known by being looked for.
     pub(super) fn tell_news(&mut self, now: Instant) {
         let Some(service) = &mut self.service else { return };
+        if service.idle.is_some_and(|at| at <= now) {
+            service.idle = None;
+            if service.execs.is_empty() {
+                service.execs.shrink();
+                self.driver.shrink();
+                sys::trim_heap();
+            }
+        }
         let swept = self.driver.orphans_swept();
         if swept > service.told.orphans_swept {
             let count = Some(swept - service.told.orphans_swept);

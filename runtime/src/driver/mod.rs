@@ -291,6 +291,15 @@ impl Driver {
         self.carry_out(event_loop, now);
     }
 
+    /// Gives up memory that is not needed for what there is now.
+    pub fn shrink(&mut self) {
+        self.reaper.shrink();
+        self.processes.shrink_to_fit();
+        self.calls.shrink_to_fit();
+        self.trees.shrink_to_fit();
+        self.outcomes.shrink_to_fit();
+    }
+
     /// Whether a shutdown with a deadline has begun: no call is started any more.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {

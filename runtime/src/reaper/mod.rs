@@ -125,6 +125,15 @@ impl Reaper {
         }
     }
 
+    /// Gives up memory that is not needed for what there is now.
+    pub fn shrink(&mut self) {
+        self.calls.shrink_to_fit();
+        self.children.shrink_to_fit();
+        self.actions.shrink_to_fit();
+        self.deadlines.shrink();
+        self.sweep.shrink();
+    }
+
     /// Makes `timer` due at `when`, unless it is due earlier.
     fn bring_forward(&mut self, timer: Timer, when: Instant) {
         if self.deadlines.get(timer).is_none_or(|at| when < at) {

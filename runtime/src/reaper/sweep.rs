@@ -105,6 +105,12 @@ impl Sweep {
         std::mem::take(&mut self.collecting)
     }
 
+    /// Gives up memory that is not needed now.
+    pub(super) fn shrink(&mut self) {
+        self.candidates.shrink_to_fit();
+        self.due.shrink_to_fit();
+    }
+
     /// What is left alone, or is to be reaped in one of the next slices.
     pub(super) fn zombies(&self) -> impl Iterator<Item = Zombie> {
         let seen = self.candidates.iter().chain(&self.due);
