@@ -51,12 +51,6 @@ const FAULTS: &[Fault] = &[
         put: Value("self.first_seen"),
     },
     Fault {
-        name: "remembers_a_zombie_whose_pid_came_back",
-        file: "sweep.rs",
-        right: "self.sweep.forget(pid);",
-        put: Statements(""),
-    },
-    Fault {
         name: "defers_nothing",
         file: "sweep.rs",
         right: "grace.max(until.min(self.first_seen + timing.orphan_max_defer))",
