@@ -557,7 +557,7 @@ impl<'a> World<'a> {
                 let status = if self.history.old_kernel { ExitStatus::Unknown } else { status };
                 self.reaper.handle_child_exit(id, status);
             }
-            _ => self.reaper.handle_child_running(self.now(), id),
+            _ => self.reaper.handle_child_running(id),
         }
     }
 
