@@ -77,7 +77,7 @@ fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
     let oom_score = OomScore::protect();
     let short_side = process::id();
-    match start::detach(&config.detach)? {
+    match start::detach(&config.detach, config.stdio)? {
         Side::Short => Ok(0),
         Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, signals, short_side })),
     }

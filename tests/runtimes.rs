@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Bundle, Out, Runtime, script};
+use dunnage_testing::{Bundle, Out, Runtime, Sandbox, script};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::json;
@@ -36,6 +37,9 @@ with_runc_and_crun! {
     a_background_process_holds_the_output
     zombies_in_the_container
     orphans_of_the_container
+    exec
+    exec_on_a_terminal
+    exec_that_times_out
 }
 
 fn pipes(runtime: Runtime) {
@@ -243,5 +247,96 @@ fn orphans_of_the_container(runtime: Runtime) {
     assert_eq!(monitor.exit_code(), "5");
     assert_eq!(monitor.log().stream(Out::Stdout), b"ready\n");
     monitor.end();
+    bundle.delete();
+}
+
+fn exec(runtime: Runtime) {
+    let bundle = Bundle::new(runtime, "cat");
+    let mut container = bundle.monitor().flag("-i").start();
+    container.pid();
+    bundle.start();
+    let cases: [(&[&str], &str, i64); 4] = [
+        (&["sh", "-c", "echo out; echo err >&2; exit 3"], "out\n", 3),
+        (&["sh", "-c", "kill -9 $$"], "", 137),
+        (&["sh", "-c", "sleep 1000 & printf 'no end'"], "no end", 0),
+        (&["true"], "", 0),
+    ];
+    for (command, stdout, code) in cases {
+        let sandbox = Sandbox::new();
+        let mut exec = bundle.exec(&sandbox, command).exec_sync().start();
+        assert_eq!(exec.stdout() + &exec.stderr(), "");
+        assert_eq!(exec.messages(), [json!({"exit_code": code})], "{command:?}");
+        assert_eq!(exec.log().stream(Out::Stdout), stdout.as_bytes(), "{command:?}");
+    }
+    for terminal in [false, true] {
+        let sandbox = Sandbox::new();
+        let command = ["/no/such/program"];
+        let exec = if terminal { bundle.exec_on_terminal(&sandbox, &command) } else { bundle.exec(&sandbox, &command) };
+        let messages = exec.exec().start().messages();
+        let [message] = messages.as_slice() else { panic!("one message, not {messages:?}") };
+        assert_eq!(message["data"], -1);
+        let text = message["message"].as_str().expect("a text");
+        // crun says it on the terminal.
+        assert!(text.contains("/no/such/program") || (terminal && runtime == Runtime::Crun), "{message}");
+        assert_ne!(text, "");
+    }
+    bundle.kill("KILL");
+    assert_eq!(container.exit_code(), "137");
+    container.end();
+    bundle.delete();
+}
+
+fn exec_on_a_terminal(runtime: Runtime) {
+    let bundle = Bundle::new(runtime, "cat");
+    let mut container = bundle.monitor().flag("-i").start();
+    container.pid();
+    bundle.start();
+    let sandbox = Sandbox::new();
+    let script = "read line; echo \"<$line>\" $(stty size); exit 6";
+    let exec = bundle.exec_on_terminal(&sandbox, &["sh", "-c", script]).exec_attach();
+    let mut exec = exec.start();
+    assert_eq!(exec.attach_message(), Some(json!({"data": 0})));
+    let client = exec.attach();
+    // Both before it is started.
+    exec.control("1 40 120\n");
+    client.send(b"hello\n");
+    exec.go();
+    assert_eq!(String::from_utf8_lossy(&client.receive_all().stdout), "hello\r\n<hello> 40 120\r\n");
+    exec.pid();
+    assert_eq!(exec.messages(), [json!({"data": 6})]);
+    assert_eq!(exec.exit_code(), "6");
+    bundle.kill("KILL");
+    assert_eq!(container.exit_code(), "137");
+    container.end();
+    bundle.delete();
+}
+
+fn exec_that_times_out(runtime: Runtime) {
+    let bundle = Bundle::new(runtime, "cat");
+    let mut container = bundle.monitor().flag("-i").start();
+    let payload = container.payload();
+    bundle.start();
+    let sandbox = Sandbox::new();
+    let script = "trap '' TERM; setsid sleep 1000 & sh -c 'setsid sleep 1000 & wait' & sleep 1000 & wait; wait";
+    let mut exec = bundle.exec(&sandbox, &["sh", "-c", script]).exec().option("--timeout", "1").start();
+    let process = exec.payload();
+    assert_eq!(exec.messages(), [json!({"data": -1, "message": "command timed out"})]);
+    exec.end();
+    assert!(process.has_ended());
+    // All that there is in the container's PID namespace is its own process, and zombies that it does not wait for.
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = payload.pid().to_string();
+    let living = || {
+        let pids = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        pids.filter(|pid| *pid != own && namespace(pid).is_some_and(|its| Some(its) == namespace(&own)))
+            .filter_map(|pid| dunnage_testing::status(Path::new(&format!("/proc/{pid}"))).ok())
+            .filter(|status| !status["State"].starts_with('Z'))
+            .count()
+    };
+    wait::eventually(Deadline::usual(), "the exec's processes to end", || living() == 0);
+    assert!(!payload.has_ended());
+    bundle.kill("KILL");
+    assert_eq!(container.exit_code(), "137");
+    container.end();
     bundle.delete();
 }

@@ -23,7 +23,8 @@ use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{
-    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, passes_to_runtime, runtime_args,
+    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, let_go_of_stdio,
+    passes_to_runtime, runtime_args,
 };
 
 use ending::Ending;
@@ -121,14 +122,18 @@ impl Monitor {
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
         let console = match config.stdio {
             Stdio::Terminal => Some(Console::listen(&event_loop)?),
-            Stdio::Pipes | Stdio::PipesWithStdin => None,
+            Stdio::Pipes | Stdio::PipesWithStdin | Stdio::Passthrough => None,
         };
         let (mut relay, child_stdio) =
             Relay::new(&event_loop, config.stdio, config.leave_stdin_open, config.attach.stall_timeout)
                 .context(|| "cannot make the pipes")?;
+        if config.stdio == Stdio::Passthrough {
+            // They are the runtime's from now on: who reads them learns of the container's end, not of this one's.
+            let_go_of_stdio()?;
+        }
         let mut attach = None;
         let mut fifos = Vec::new();
-        if let Some(bundle) = config.bundle() {
+        if let Some(bundle) = config.bundle().filter(|_| !config.log.passthrough) {
             let link_dir = config.attach.link_dir.as_deref();
             let (socket, listener) = AttachSocket::create(bundle, link_dir, &config.uuid)?;
             attach = Some(socket);
@@ -191,7 +196,10 @@ impl Monitor {
         let Phase::Waiting(start, child_stdio) = mem::replace(&mut self.phase, ended) else { return };
         start.close(&self.event_loop);
         match self.call_runtime(&child_stdio, now) {
-            Ok(call) => self.phase = Phase::Starting(call),
+            Ok(call) => {
+                self.phase = Phase::Starting(call);
+                self.tell_output_closed(now);
+            }
             Err(failure) => self.give_up(&failure),
         }
     }
@@ -243,6 +251,9 @@ impl Monitor {
             }
             self.handle_timeouts(now);
             self.handle_outcomes(now);
+            // Anything may have given the log room, or taken it.
+            self.log.watch(&self.event_loop);
+            self.relay.resume(&self.event_loop, &self.log);
         }
     }
 
@@ -264,6 +275,7 @@ impl Monitor {
                 self.relay.handle(&self.event_loop, &mut self.log, event, now);
                 self.tell_output_closed(now);
             }
+            Source::Journal => self.log.handle_writable(),
             Source::StartPipe => self.handle_start_pipe(now),
             Source::ConsoleListener => self.accept_console(now),
             Source::ConsoleConnection => self.receive_terminal(now),
@@ -293,7 +305,7 @@ impl Monitor {
             self.driver.handle_timeout(&self.event_loop, now);
         }
         if self.relay.next_timeout().is_some_and(|at| at <= now) {
-            self.relay.handle_timeout(&self.event_loop, now);
+            self.relay.handle_timeout(&self.event_loop, &self.log, now);
             self.log.release();
         }
         if self.log.deadline().is_some_and(|at| at <= now) {

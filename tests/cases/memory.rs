@@ -1,18 +1,8 @@
 //! the monitor never dies of its own memory.
 
-use std::fs;
-
-use dunnage_testing::{Out, Running, Sandbox, Script, Step};
+use dunnage_testing::{Out, Sandbox, Script, Step};
 
 use crate::{dunnage, idle};
-
-/// The monitor's own memory in KiB. Not its private dirty pages: pages of a binary that was built a moment ago, and is
-/// not on the disk yet, count among those.
-fn private(monitor: &Running<'_>) -> usize {
-    let rollup = fs::read_to_string(monitor.long().proc_dir().join("smaps_rollup")).expect("the monitor's memory");
-    let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a line");
-    anonymous.trim().trim_end_matches(" kB").parse().expect("a number")
-}
 
 #[test]
 fn a05_a_flood_of_output_takes_no_memory() {
@@ -30,10 +20,10 @@ fn a05_a_flood_of_output_takes_no_memory() {
     let mut monitor = dunnage(&sandbox).option("-l", "k8s-file:/dev/null").start();
     monitor.pid();
     done.wait();
-    let before = private(&monitor);
+    let before = monitor.long().own_memory_kib();
     go.fire();
     done.wait();
-    let after = private(&monitor);
+    let after = monitor.long().own_memory_kib();
     // Either may have been looked at with the buffers in use.
     assert!(after <= before + 512, "{before} KiB, then {after} KiB");
 }
@@ -46,13 +36,13 @@ fn a05_clients_that_do_not_read_take_bounded_memory() {
     let mut monitor = dunnage(&sandbox).option("-l", "none").start();
     monitor.pid();
     let clients: Vec<_> = (0..20).map(|_| monitor.attach()).collect();
-    let before = private(&monitor);
+    let before = monitor.long().own_memory_kib();
     go.fire();
     for client in &clients {
         dunnage_testing::wait::readable(client, dunnage_testing::wait::Deadline::usual(), "output");
     }
     // It stands still once everything is full.
     idle(monitor.long());
-    let grown = private(&monitor).saturating_sub(before);
+    let grown = monitor.long().own_memory_kib().saturating_sub(before);
     assert!(grown < 5 * 1024, "{grown} KiB");
 }

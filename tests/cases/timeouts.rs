@@ -102,10 +102,11 @@ fn b01_a_timeout_ends_all_that_was_started() {
 
 #[test]
 fn b01_a_timeout_ends_what_forks_all_the_time() {
-    // Each of these forks on until it is killed: in a session of its own, and as a daemon that its parent has left.
-    let forks = "n=0; while [ $n -lt 300 ]; do sleep 100 & n=$((n+1)); done; wait";
-    let daemons = "n=0; while [ $n -lt 300 ]; do (setsid sleep 100 &); n=$((n+1)); done";
-    let script = format!("setsid sh -c '{forks}' & (setsid sh -c '{daemons}; {forks}' &); echo started; {forks}");
+    // In a session of its own, and as a daemon that its parent has left: some that stay, and then on and on.
+    let forks = "n=0; while [ $n -lt 200 ]; do sleep 100 & n=$((n+1)); done; while :; do /bin/true; done";
+    let daemons =
+        "n=0; while [ $n -lt 200 ]; do (setsid sleep 100 &); n=$((n+1)); done; while :; do (setsid true &); done";
+    let script = format!("setsid sh -c '{forks}' & (setsid sh -c '{daemons}' &); echo started; {forks}");
     let sandbox = Sandbox::with(&Script::new([Step::Setsid, Step::shell(&script)]));
     let mut monitor = limited(dunnage(&sandbox).exec()).start();
     monitor.log_has("started");
@@ -234,6 +235,39 @@ fn r17_what_a_flood_printed_before_its_timeout_is_logged() {
     expect_timed_out(&sandbox, &mut monitor);
     // Its last record is whole.
     assert!(!monitor.log().entries.is_empty());
+}
+
+#[test]
+fn r17_a_client_that_does_not_read_delays_no_timeout() {
+    let cases: [Job; 2] = [("pipes", |monitor| monitor), ("terminal", |monitor| monitor.flag("-t"))];
+    for (case, change) in cases {
+        let sandbox = Sandbox::with(&Script::new([Step::Flood(Out::Stdout)]));
+        let mut monitor = limited(change(dunnage(&sandbox))).exec_attach().option("-l", "none").start();
+        monitor.attach_message();
+        let client = monitor.attach();
+        monitor.go();
+        monitor.pid();
+        let started = Instant::now();
+        assert_eq!(monitor.message().expect("a message")["message"], "command timed out", "{case}");
+        assert_eq!(monitor.exit_code(), "-1", "{case}");
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(1) + SOON, "{case}: {took:?}");
+        drop(client);
+        monitor.end();
+        nothing_is_left(&sandbox);
+    }
+}
+
+#[test]
+fn r17_a_timeout_may_be_as_long_as_it_likes() {
+    for value in ["2147483647", "0x7fffffff"] {
+        let sandbox = Sandbox::with(&Script::new([Step::Exit(3)]));
+        let command = [Step::report("exited.json")];
+        let mut monitor = dunnage(&sandbox).exec().option("--timeout", value).exit_command(&command).start();
+        monitor.pid();
+        assert_eq!(monitor.message().expect("a message")["data"], 3, "{value}");
+        monitor.end();
+    }
 }
 
 /// A cgroup of the test's own, removed with what is in it.

@@ -1,5 +1,7 @@
 //! `podman exec`.
 
+use std::time::Duration;
+
 use dunnage_testing::wait::Deadline;
 use dunnage_testing::{Podman, Runtime, Status, Terminal, script};
 
@@ -85,4 +87,38 @@ fn ended_by_the_end_of_its_container() {
     exec.expect("ready");
     podman.ok(&["kill", "c"]);
     assert_eq!(exec.finish().status, Status::Exited(137));
+}
+
+#[test]
+fn environment_directory_and_user() {
+    let podman = Podman::new(Runtime::Runc);
+    container(&podman);
+    podman.ok(&["exec", "c", "mkdir", "/work"]);
+    let options = ["exec", "--env", "MARK=a=b c", "--workdir", "/work", "--user", "1234:5678", "c"];
+    let script = ["sh", "-c", "echo \"<$MARK>\"; pwd; id -u; id -g; echo still mine >/dev/stdout"];
+    let exec = podman.ok(&[&options[..], &script].concat());
+    assert_eq!(exec, "<a=b c>\n/work\n1234\n5678\nstill mine\n");
+}
+
+#[test]
+fn in_a_container_that_has_ended() {
+    let podman = Podman::new(Runtime::Runc);
+    container(&podman);
+    podman.ok(&["kill", "c"]);
+    podman.ok(&["wait", "c"]);
+    let exec = podman.command(&["exec", "c", "true"]);
+    assert!(exec.stderr().contains("running"), "{exec:?}");
+    exec.exited(255);
+}
+
+#[test]
+fn twenty_at_once() {
+    let podman = Podman::new(Runtime::Runc);
+    container(&podman);
+    let execs: Vec<_> = (0..20)
+        .map(|number| podman.start(&["exec", "c", "sh", "-c", &format!("echo {number}; exit {number}")]))
+        .collect();
+    for (number, exec) in (0..).zip(execs) {
+        assert_eq!(exec.finish_by(Deadline::after(Duration::from_secs(120))).exited(number), format!("{number}\n"));
+    }
 }

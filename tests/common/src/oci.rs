@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cgroups::Cgroups;
 use crate::program::{Finished, Program, words};
-use crate::{Monitor, Sandbox, Tool};
+use crate::{Monitor, Sandbox, Tool, script};
 
 /// An OCI runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,24 @@ impl Bundle {
     /// The monitor under test with this runtime.
     pub fn monitor(&self) -> Monitor<'_> {
         let monitor = self.sandbox.monitor(&Tool::under_test()).option("-r", self.runtime.path());
+        self.global_args().into_iter().fold(monitor, |monitor, arg| monitor.also("--runtime-arg", arg))
+    }
+
+    /// The monitor under test for a process in this container, which is to be running: its own files are in `sandbox`.
+    pub fn exec<'a>(&self, sandbox: &'a Sandbox, args: &[&str]) -> Monitor<'a> {
+        self.exec_with(sandbox, args, false)
+    }
+
+    /// The same with a terminal.
+    pub fn exec_on_terminal<'a>(&self, sandbox: &'a Sandbox, args: &[&str]) -> Monitor<'a> {
+        self.exec_with(sandbox, args, true).flag("-t")
+    }
+
+    fn exec_with<'a>(&self, sandbox: &'a Sandbox, args: &[&str], terminal: bool) -> Monitor<'a> {
+        let user = json!({"uid": 0, "gid": 0});
+        let process = json!({"terminal": terminal, "user": user, "args": args, "env": ["PATH=/bin"], "cwd": "/"});
+        fs::write(sandbox.bundle().join(script::FILE), process.to_string()).expect("a process specification");
+        let monitor = sandbox.monitor(&Tool::under_test()).option("-r", self.runtime.path());
         self.global_args().into_iter().fold(monitor, |monitor, arg| monitor.also("--runtime-arg", arg))
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -82,6 +83,27 @@ impl Podman {
         let env = env.iter().map(|&(name, value)| (name.into(), value.to_owned()));
         let env: Vec<_> = self.environment().into_iter().chain(env).collect();
         Program::start(&self.container_argv(podman, container), &env).finish()
+    }
+
+    /// The same with descriptors from 3 on.
+    pub fn run_with_fds(&self, fds: &[BorrowedFd<'_>], podman: &[&str], container: &[&str]) -> Finished {
+        Program::start_with(&self.container_argv(podman, container), &self.environment(), fds).finish()
+    }
+
+    /// The same as systemd starts the service of these sockets.
+    pub fn start_activated(&self, sockets: &[BorrowedFd<'_>], podman: &[&str], container: &[&str]) -> Program {
+        // LISTEN_PID is that of Podman itself, which only the started process knows.
+        let script = "export LISTEN_PID=$$; exec \"$@\"";
+        let shell = words(["/bin/sh", "-c", script, "sh"]);
+        let argv = [shell, self.container_argv(podman, container)].concat();
+        let mut env = self.environment();
+        env.push(("LISTEN_FDS".into(), sockets.len().to_string().into()));
+        Program::start_with(&argv, &env, sockets)
+    }
+
+    /// Runs `podman` to its end with descriptors from 3 on.
+    pub fn command_with(&self, fds: &[BorrowedFd<'_>], args: &[&str]) -> Finished {
+        Program::start_with(&self.argv(args), &self.environment(), fds).finish()
     }
 
     /// The same on a terminal.

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -48,12 +48,19 @@ struct Capture {
 impl Program {
     /// Starts a program with three pipes.
     pub fn start(argv: &[OsString], env: &[(OsString, OsString)]) -> Self {
+        Self::start_with(argv, env, &[])
+    }
+
+    /// The same, and these descriptors from 3 on.
+    pub fn start_with(argv: &[OsString], env: &[(OsString, OsString)], fds: &[BorrowedFd<'_>]) -> Self {
         let pipe = || pipe2(OFlag::O_CLOEXEC).expect("a pipe");
         let ((its_in, stdin), (stdout, its_out), (stderr, its_err)) = (pipe(), pipe(), pipe());
         for ours in [&stdin, &stdout, &stderr] {
             fcntl(ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe can be made nonblocking");
         }
-        let process = Process::spawn(argv, env, &[(its_in.as_fd(), 0), (its_out.as_fd(), 1), (its_err.as_fd(), 2)]);
+        let streams = [its_in.as_fd(), its_out.as_fd(), its_err.as_fd()];
+        let all: Vec<_> = streams.into_iter().chain(fds.iter().copied()).zip(0..).collect();
+        let process = Process::spawn(argv, env, &all);
         Self {
             name: argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
             process,
