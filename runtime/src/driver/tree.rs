@@ -26,6 +26,8 @@ pub(super) struct Tree {
     position: usize,
     /// Whether this walk found nothing but what was stopped already.
     settled: bool,
+    /// Whether this slice found something new.
+    grown: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +42,12 @@ impl Tree {
     /// The tree below `root`, which the caller holds a pidfd of.
     pub(super) fn new(root: Pid) -> Option<Self> {
         let started = Stat::of(root)?.started;
-        Some(Self { members: vec![Member { pid: root, started, parent: 0 }], position: 0, settled: true })
+        Some(Self { members: vec![Member { pid: root, started, parent: 0 }], position: 0, settled: true, grown: false })
     }
 
     /// Goes on with the walk for one slice. What was `adopted` by this process belongs to the tree as well.
     pub(super) fn stop_slice(&mut self, adopted: &[Pid]) -> Walk {
+        self.grown = false;
         if self.position == 0 {
             self.find(adopted, 0);
         }
@@ -52,12 +55,16 @@ impl Tree {
             if self.position == self.members.len() {
                 self.position = 0;
                 let settled = std::mem::replace(&mut self.settled, true);
-                return if settled { Walk::Settled } else { Walk::Unfinished };
+                return if settled { Walk::Settled } else { self.more() };
             }
             self.visit(self.position);
             self.position += 1;
         }
-        Walk::Unfinished
+        self.more()
+    }
+
+    fn more(&self) -> Walk {
+        if self.grown { Walk::Grown } else { Walk::Unfinished }
     }
 
     /// Kills one slice of what is below the root, what is deepest first.
@@ -100,7 +107,7 @@ impl Tree {
             let Some(Stat { started, .. }) = Stat::of(pid) else { continue };
             let found = Member { pid, started, parent };
             self.members.push(found);
-            self.settled = false;
+            (self.settled, self.grown) = (false, true);
             self.signal(found, Signal::SIGSTOP);
         }
     }

@@ -751,7 +751,7 @@ impl<'a> World<'a> {
         let found = below.into_iter().filter(|uid| !tree.contains(uid)).take(TREE_SLICE).collect::<Vec<_>>();
         tree.extend(&found);
         for uid in found {
-            walk = Walk::Unfinished;
+            walk = Walk::Grown;
             self.kernel.signal(uid, 19);
         }
         Ok(walk)

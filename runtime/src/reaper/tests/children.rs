@@ -45,8 +45,7 @@ fn timed_out(child: ChildId) -> Action {
 fn r17_an_exec_is_stopped_killed_with_all_below_it_and_reaped_before_it_says_so() {
     let mut play = Play::new();
     let child = expired(&mut play);
-    // Something new turned up.
-    play.reaper.handle_tree_stopped(play.now, child, Walk::Unfinished);
+    play.reaper.handle_tree_stopped(play.now, child, Walk::Grown);
     assert!(play.actions().is_empty());
     play.advance(0.001);
     assert_eq!(play.actions(), [Action::StopTree(child)]);
@@ -68,12 +67,25 @@ fn r17_an_exec_is_stopped_killed_with_all_below_it_and_reaped_before_it_says_so(
 fn r17_what_cannot_be_stopped_is_killed_as_it_is() {
     let mut play = Play::new();
     let child = expired(&mut play);
-    for _ in 0..200 {
+    for _ in 0..500 {
         play.reaper.handle_tree_stopped(play.now, child, Walk::Unfinished);
         play.advance(0.001);
         assert_eq!(play.actions(), [Action::StopTree(child)]);
     }
     play.reaper.handle_tree_stopped(play.now, child, Walk::Unfinished);
+    assert_eq!(play.actions(), [Action::KillTree(child)]);
+}
+
+#[test]
+fn r17_what_goes_on_growing_is_walked_for_longer_but_not_for_ever() {
+    let mut play = Play::new();
+    let child = expired(&mut play);
+    for _ in 0..50 {
+        play.reaper.handle_tree_stopped(play.now, child, Walk::Grown);
+        play.advance(0.1);
+        assert_eq!(play.actions(), [Action::StopTree(child)]);
+    }
+    play.reaper.handle_tree_stopped(play.now, child, Walk::Grown);
     assert_eq!(play.actions(), [Action::KillTree(child)]);
 }
 
