@@ -159,6 +159,9 @@ fn every_rule_of_the_reaper_has_the_tests_and_the_code_that_its_page_says() {
                 assert!(found, "no test of {rule} in {directory}");
             }
         }
+        for test in code_spans(shown_by) {
+            assert!(is_test(&tests, test), "{rule}: there is no test {test}");
+        }
         for span in code_spans(code) {
             let is_path = span.ends_with(".rs") || span.ends_with('/');
             let is_there = if is_path {

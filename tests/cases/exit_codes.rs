@@ -148,7 +148,7 @@ fn inherited_descriptors_are_closed_before_the_exit_file_is_there() {
 }
 
 #[test]
-fn a_shutdown_is_over_in_its_time() {
+fn r19_a_shutdown_is_over_in_its_time() {
     let ready = "ready";
     let sandbox = Sandbox::new();
     sandbox.script(&Script::new([Step::Block(15), Step::fire(ready), Step::Hang]));
