@@ -210,7 +210,9 @@ fn every_crate_has_its_reason() {
             if line.starts_with('[') {
                 in_dependencies = line.ends_with("dependencies]");
             } else if in_dependencies && !line.starts_with('#') && !line.contains("path =") {
-                used.extend(line.split_once('=').map(|(name, _)| name.trim().trim_end_matches(".workspace").to_owned()));
+                used.extend(
+                    line.split_once('=').map(|(name, _)| name.trim().trim_end_matches(".workspace").to_owned()),
+                );
             }
         }
     }
