@@ -21,6 +21,8 @@ pub(crate) enum Source {
     ConsoleListener,
     /// The runtime's connection on that socket.
     ConsoleConnection,
+    /// The journal's socket.
+    Journal,
     /// The `ctl` fifo of the bundle.
     Ctl,
     /// The `winsz` fifo of the bundle.
@@ -67,6 +69,7 @@ impl event_loop::Source for Source {
             Self::StartPipe => (11, 0),
             Self::Oom => (12, 0),
             Self::Notify => (13, 0),
+            Self::Journal => (14, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -90,6 +93,7 @@ impl event_loop::Source for Source {
             11 => Self::StartPipe,
             12 => Self::Oom,
             13 => Self::Notify,
+            14 => Self::Journal,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

@@ -1,6 +1,7 @@
 //! What the command line asks for, validated and typed.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,6 +131,8 @@ pub(crate) enum Stdio {
     Pipes,
     /// Pipes, stdin among them: `--stdin`.
     PipesWithStdin,
+    /// The caller's own: `--log-path passthrough`.
+    Passthrough,
 }
 
 /// Where the attach socket is.
@@ -145,11 +148,48 @@ pub(crate) struct Attach {
 #[derive(Debug)]
 pub(crate) struct Logging {
     /// The k8s-file: the last one named, if any.
-    pub(crate) file: Option<PathBuf>,
-    /// `--log-size-max` in bytes, where it is above 0.
-    pub(crate) size_max: Option<u64>,
+    pub(crate) file: Option<K8sFileOptions>,
+    /// The journal, if it was named.
+    pub(crate) journald: Option<JournaldOptions>,
+    /// `passthrough`: the output is the caller's, and no client is served.
+    pub(crate) passthrough: bool,
     /// Whether log and exit file are synced before the end: not with `--no-sync-log`.
     pub(crate) sync: bool,
+}
+
+/// A k8s-file and its limits.
+#[derive(Debug, Default)]
+pub(crate) struct K8sFileOptions {
+    /// As it was given.
+    pub(crate) path: PathBuf,
+    /// `--log-size-max` in bytes, where it is above 0.
+    pub(crate) size_max: Option<u64>,
+    /// `--log-global-size-max` in bytes, where it is above 0.
+    pub(crate) total_max: Option<u64>,
+    /// `--log-max-files`, with `--log-rotate`: how many full files are kept.
+    pub(crate) backups: Option<NonZeroU32>,
+    /// `--log-allowlist-dir`, absolute: where the file must be, if any are given.
+    pub(crate) allowlist: Vec<PathBuf>,
+}
+
+/// What entries of the journal say of the container.
+#[derive(Debug)]
+pub(crate) struct JournaldOptions {
+    /// `--cid`, longer than 12 bytes.
+    pub(crate) id: OsString,
+    /// `--name`.
+    pub(crate) name: Option<OsString>,
+    /// `--log-tag`.
+    pub(crate) tag: Option<OsString>,
+    /// `--log-label`: a field's name, `=` and its value.
+    pub(crate) labels: Vec<OsString>,
+    /// Whether pieces of lines are marked: not with `--no-container-partial-message`.
+    pub(crate) mark_partial: bool,
+}
+
+impl JournaldOptions {
+    /// How many bytes of the id its short form has.
+    pub(crate) const SHORT_ID: usize = 12;
 }
 
 /// What the end of the container leaves behind.

@@ -12,7 +12,9 @@ mod words;
 
 use std::ffi::OsString;
 
-pub(crate) use config::{Api, Attach, Config, Detach, Exit, ExitCommand, Job, Logging, Runtime, Stdio};
+pub(crate) use config::{
+    Api, Attach, Config, Detach, Exit, ExitCommand, Job, JournaldOptions, K8sFileOptions, Logging, Runtime, Stdio,
+};
 pub(crate) use error::CliError;
 pub(crate) use help::help;
 use words::Words;

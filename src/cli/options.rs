@@ -54,6 +54,7 @@ pub(super) struct Given {
     pub(super) version: bool,
     pub(super) cid: Option<OsString>,
     pub(super) cuuid: Option<OsString>,
+    pub(super) name: Option<OsString>,
     pub(super) api_version: bool,
     pub(super) bundle: Option<OsString>,
     pub(super) container_pid_file: Option<OsString>,
@@ -76,11 +77,7 @@ pub(super) struct Given {
     pub(super) socket_dir: Option<OsString>,
     pub(super) full_attach: bool,
     pub(super) attach_stall_timeout: Option<Duration>,
-    pub(super) log_paths: Vec<OsString>,
-    pub(super) log_size_max: i64,
-    pub(super) log_tag: bool,
-    pub(super) log_label: bool,
-    pub(super) no_sync_log: bool,
+    pub(super) log: GivenLog,
     pub(super) exit_dir: Option<OsString>,
     pub(super) persist_dir: Option<OsString>,
     pub(super) sdnotify_socket: Option<OsString>,
@@ -93,6 +90,21 @@ pub(super) struct Given {
     pub(super) timing: Timing,
     /// The first option that is not supported yet.
     pub(super) later: Option<&'static str>,
+}
+
+/// What it said about the log.
+#[derive(Debug, Default)]
+pub(super) struct GivenLog {
+    pub(super) paths: Vec<OsString>,
+    pub(super) size_max: i64,
+    pub(super) global_size_max: i64,
+    pub(super) rotate: bool,
+    pub(super) max_files: Option<i32>,
+    pub(super) allowlist_dirs: Vec<OsString>,
+    pub(super) tag: Option<OsString>,
+    pub(super) labels: Vec<OsString>,
+    pub(super) no_partial_message: bool,
+    pub(super) no_sync: bool,
 }
 
 const fn option(name: &'static str, kind: Kind, help: &'static str) -> Opt {
@@ -159,7 +171,8 @@ pub(super) static GROUPS: &[Group] = &[
                 .short(b'c'),
             word("cuuid", "ID", |g, v| g.cuuid = Some(v), "the name of the link to its attach socket (required)")
                 .short(b'u'),
-            word("name", "NAME", |_, _| (), "the container's name, for log drivers that record it").short(b'n'),
+            word("name", "NAME", |g, v| g.name = Some(v), "the container's name, for log drivers that record it")
+                .short(b'n'),
             word("bundle", "DIR", |g, v| g.bundle = Some(v), "the OCI bundle (default: the working directory)")
                 .short(b'b'),
             word(
@@ -241,25 +254,49 @@ pub(super) static GROUPS: &[Group] = &[
             word(
                 "log-path",
                 "[DRIVER:]PATH",
-                |g, v| g.log_paths.push(v),
+                |g, v| g.log.paths.push(v),
                 "where output is logged: k8s-file:PATH, or just PATH for the same;\n\
-                 none, off or null for nowhere; repeatable (required)",
+                 journald; passthrough to let the container write to the caller's\n\
+                 own stdout and stderr; none, off or null for nowhere; repeatable\n(required)",
             )
             .short(b'l'),
             int64(
                 "log-size-max",
                 "BYTES",
-                |g, v| g.log_size_max = v,
-                "replace the log file by a new one before it would grow beyond this\n(default: 0, without limit, as is all below)",
+                |g, v| g.log.size_max = v,
+                "replace the log file by a new one before it would grow beyond this\n(default: 0, without limit)",
             ),
-            int64("log-global-size-max", "BYTES", |_, _| (), "log no more than this in all").later(),
-            flag("log-rotate", |_| (), "keep log files that are full").later(),
-            int("log-max-files", "N", |_, _| (), "how many full log files to keep").later(),
-            word("log-allowlist-dir", "DIR", |_, _| (), "where a log file may be; repeatable").later(),
-            word("log-tag", "TAG", |g, _| g.log_tag = true, "a tag for each record").later(),
-            word("log-label", "NAME=VALUE", |g, _| g.log_label = true, "a field for each record; repeatable").later(),
-            flag("no-container-partial-message", |_| (), "do not mark records that are parts of a line").later(),
-            flag("no-sync-log", |g| g.no_sync_log = true, "do not sync log and exit file to disk at the end"),
+            int64(
+                "log-global-size-max",
+                "BYTES",
+                |g, v| g.log.global_size_max = v,
+                "log no more than this to files in all (default: 0, without limit)",
+            ),
+            flag(
+                "log-rotate",
+                |g| g.log.rotate = true,
+                "keep log files that are replaced, as PATH.1, which becomes PATH.2,\nand so on (default: they are gone)",
+            ),
+            int("log-max-files", "N", |g, v| g.log.max_files = Some(v), "how many of them to keep (default: 1)"),
+            word(
+                "log-allowlist-dir",
+                "DIR",
+                |g, v| g.log.allowlist_dirs.push(v),
+                "refuse a log file that is not in DIR or below; repeatable\n(default: it may be anywhere)",
+            ),
+            word("log-tag", "TAG", |g, v| g.log.tag = Some(v), "a tag for each entry in the journal"),
+            word(
+                "log-label",
+                "NAME=VALUE",
+                |g, v| g.log.labels.push(v),
+                "a field for each entry in the journal; repeatable",
+            ),
+            flag(
+                "no-container-partial-message",
+                |g| g.log.no_partial_message = true,
+                "do not mark entries in the journal that are parts of a line",
+            ),
+            flag("no-sync-log", |g| g.log.no_sync = true, "do not sync log and exit file to disk at the end"),
         ],
     },
     Group {

@@ -1,6 +1,7 @@
 //! Command lines and what they mean.
 
 use std::ffi::OsStr;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,8 +82,9 @@ fn podman_creates() {
     assert_eq!(config.stdio, Stdio::Terminal);
     assert!(!config.leave_stdin_open);
     assert_eq!(config.attach.link_dir, None);
-    assert_eq!(config.log.file, Some(config.bundle().unwrap().join("ctr.log")));
-    assert_eq!(config.log.size_max, Some(1_048_576));
+    let file = config.log.file.as_ref().unwrap();
+    assert_eq!((&file.path, file.size_max), (&config.bundle().unwrap().join("ctr.log"), Some(1_048_576)));
+    assert!(config.log.journald.is_none() && !config.log.passthrough);
     assert!(config.log.sync);
     assert_eq!(config.exit.dir.as_deref(), Some(config.bundle().unwrap()));
     assert_eq!(config.exit.persist_dir, None);
@@ -111,8 +113,8 @@ fn crio_creates() {
     assert_eq!(config.stdio, Stdio::PipesWithStdin);
     assert!(config.leave_stdin_open);
     assert_eq!(config.attach.link_dir.as_deref(), Some(config.bundle().unwrap()));
-    assert_eq!(config.log.file, Some(config.bundle().unwrap().join("0.log")));
-    assert_eq!(config.log.size_max, None);
+    let file = config.log.file.as_ref().unwrap();
+    assert_eq!((&file.path, file.size_max), (&config.bundle().unwrap().join("0.log"), None));
     assert!(!config.log.sync);
     assert_eq!(config.exit.persist_dir.as_deref(), Some(config.bundle().unwrap()));
     assert_eq!(config.level, LevelFilter::Info);
@@ -126,8 +128,7 @@ fn what_is_not_given_has_a_default() {
     assert_eq!(config.container_pid_file, here.join("pidfile-box"));
     assert_eq!(config.api, Api::Legacy);
     assert_eq!(config.stdio, Stdio::Pipes);
-    assert_eq!(config.log.file, None);
-    assert_eq!(config.log.size_max, None);
+    assert!(config.log.file.is_none() && config.log.journald.is_none() && !config.log.passthrough);
     assert!(config.log.sync);
     assert_eq!(config.attach.stall_timeout, None);
     assert!(config.exit.dir.is_none() && config.exit.persist_dir.is_none() && config.exit.command.is_none());
@@ -185,13 +186,14 @@ fn of_several_the_last_wins() {
     let config = config_with("-c a --cid b --container-pidfile p --pidfile q -l none -l k8s-file:x -l y -l off");
     assert_eq!(config.id, "b");
     assert_eq!(config.container_pid_file, Path::new("q"));
-    assert_eq!(config.log.file.as_deref(), Some(Path::new("y")));
+    assert_eq!(config.log.file.unwrap().path, Path::new("y"));
 }
 
 #[test]
 fn numbers_are_read_in_base_0() {
     for (number, value) in [("0x10", Some(16)), ("010", Some(8)), ("0", None), ("-0x10", None)] {
-        assert_eq!(config_with(&format!("--log-size-max {number}")).log.size_max, value, "{number}");
+        let file = config_with(&format!("-l x --log-size-max {number}")).log.file.unwrap();
+        assert_eq!(file.size_max, value, "{number}");
     }
     let command = config_with("--exit-command /x --exit-delay 0x12c").exit.command;
     assert_eq!(command.unwrap().delay, Duration::from_secs(300));
@@ -210,7 +212,7 @@ fn bounds_may_have_a_fraction() {
 }
 
 #[test]
-fn what_later_versions_do_may_be_turned_off() {
+fn limits_of_0_or_less_are_none() {
     config_with("--timeout 0 -T -1 --log-global-size-max 0 --log-max-files 0");
 }
 
@@ -305,6 +307,16 @@ fn bad_options_get_one_line() {
         ("-c x -u y -r /bin/sh -l foo:bar", "No such log driver foo"),
         ("-c x -u y -r /bin/sh -l a --log-tag t", "k8s-file doesn't support --log-tag"),
         ("-c x -u y -r /bin/sh -l a --log-label A=b", "k8s-file doesn't support --log-label"),
+        ("-c x -u y -r /bin/sh -l a --log-max-files -1", "log-max-files must be non-negative"),
+        (
+            "-c x -u y -r /bin/sh -l a --log-rotate --log-max-files 0",
+            "log-max-files must be at least 1 when log-rotate is enabled",
+        ),
+        ("-c 0123456789ab -u y -r /bin/sh -l journald", "Container ID must be longer than 12 characters"),
+        (
+            "-c 0123456789abc -u y -r /bin/sh -l journald --log-label a=b",
+            "--log-label “a=b” must be NAME=VALUE with a single =, and NAME of upper-case letters, digits and underscores",
+        ),
         (
             "-c x -u y -r /bin/sh -l none --socket-dir-path /nope",
             "--socket-dir-path /nope is not valid: No such file or directory. It must be a directory that exists",
@@ -349,21 +361,60 @@ fn an_exec_and_a_restore_are_jobs_of_their_own() {
 }
 
 #[test]
+fn log_files_have_limits_and_bounds() {
+    let file = |line: &str| config_with(&format!("-l x {line}")).log.file.unwrap();
+    let backups = |line: &str| file(line).backups.map(NonZeroU32::get);
+    assert_eq!(backups(""), None);
+    assert_eq!(backups("--log-max-files 3"), None, "without --log-rotate nothing is kept");
+    assert_eq!(backups("--log-max-files 0"), None);
+    assert_eq!(backups("--log-rotate"), Some(1));
+    assert_eq!(backups("--log-rotate --log-max-files 3"), Some(3));
+    assert_eq!(file("--log-global-size-max 16777216").total_max, Some(16_777_216));
+    assert_eq!(file("--log-global-size-max -1").total_max, None);
+    let here = env::current_dir().unwrap();
+    assert_eq!(file("--log-allowlist-dir /a/../b --log-allowlist-dir c").allowlist, ["/a/../b".into(), here.join("c")]);
+    assert_eq!(file("--log-allowlist-dir ''").allowlist, [PathBuf::new()], "a list that admits nothing");
+}
+
+#[test]
+fn entries_of_the_journal_say_what_was_given() {
+    let line = "-l journald -l none -l x -c 0123456789abc -n box --log-tag t --log-label A_1=b --log-label C=";
+    let log = config_with(line).log;
+    assert!(log.file.is_some(), "several drivers at once");
+    let journald = log.journald.unwrap();
+    assert_eq!(journald.id, "0123456789abc");
+    assert_eq!(journald.name.as_deref(), Some(OsStr::new("box")));
+    assert_eq!(journald.tag.as_deref(), Some(OsStr::new("t")));
+    assert_eq!(journald.labels, ["A_1=b", "C="]);
+    assert!(journald.mark_partial);
+    let line = "-l journald: -c 0123456789abc --no-container-partial-message";
+    let journald = config_with(line).log.journald.unwrap();
+    assert!(journald.name.is_none() && journald.tag.is_none() && journald.labels.is_empty() && !journald.mark_partial);
+    config_with("--log-tag t --log-label nothing");
+}
+
+#[test]
+fn a_label_is_a_field_of_the_journal() {
+    for label in ["=b", "A", "A=b=c", "a=b", "A-B=c", "Ä=b", "''"] {
+        let error = error(&format!("-c 0123456789abc -u y -r /bin/sh -l journald --log-label {label}"));
+        assert!(error.contains("--log-label"), "{label}: {error}");
+    }
+}
+
+#[test]
+fn the_callers_streams_are_the_containers_with_passthrough() {
+    assert_eq!(config_with("-l passthrough").stdio, Stdio::Passthrough);
+    assert_eq!(config_with("-l passthrough -i").stdio, Stdio::Passthrough);
+    let config = config_with("-l passthrough -t");
+    assert_eq!((config.stdio, config.log.passthrough), (Stdio::Terminal, true));
+}
+
+#[test]
 fn what_comes_later_is_refused_by_name() {
     for (line, option) in [
         ("--seccomp-notify-socket x", "--seccomp-notify-socket"),
         ("--seccomp-notify-plugins x", "--seccomp-notify-plugins"),
         ("--enable-healthcheck", "--enable-healthcheck"),
-        ("-l journald", "--log-path journald"),
-        ("-l journald:x -l k8s-file:y --log-tag t", "--log-path journald"),
-        ("-l passthrough", "--log-path passthrough"),
-        ("--log-tag x", "--log-tag"),
-        ("--log-label A=b", "--log-label"),
-        ("--log-rotate", "--log-rotate"),
-        ("--log-max-files 3", "--log-max-files"),
-        ("--log-global-size-max 1", "--log-global-size-max"),
-        ("--log-allowlist-dir /", "--log-allowlist-dir"),
-        ("--no-container-partial-message", "--no-container-partial-message"),
     ] {
         assert_eq!(
             error(&format!("{NEEDED} {line}")),

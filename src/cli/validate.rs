@@ -5,6 +5,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
@@ -14,8 +15,11 @@ use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
 use nix::unistd::{AccessFlags, access};
 
-use super::options::Given;
-use super::{Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Job, Logging, Runtime, Stdio};
+use super::options::{Given, GivenLog};
+use super::{
+    Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Job, JournaldOptions, K8sFileOptions, Logging, Runtime,
+    Stdio,
+};
 use crate::whole_file::NAME_MAX;
 
 /// Where CRI-O's attach clients look, unless told otherwise.
@@ -44,7 +48,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
     let container_pid_file = given
         .container_pid_file
         .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
-    let log_file = log_file(&given.log_paths, given.log_tag, given.log_label)?;
+    let log = logging(given.log, given.name, &id)?;
     given.timing.validate().or_else(|error| invalid(format!("{error}. Use --stop-budget or --shutdown-timeout")))?;
     if let Some(option) = given.later {
         return not_supported(&format!("--{option}"));
@@ -83,16 +87,13 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
         timeout: u64::try_from(given.timeout).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs),
         stdio: match (given.terminal, given.stdin) {
             (true, _) => Stdio::Terminal,
+            (false, _) if log.passthrough => Stdio::Passthrough,
             (false, true) => Stdio::PipesWithStdin,
             (false, false) => Stdio::Pipes,
         },
         leave_stdin_open: given.leave_stdin_open,
         attach,
-        log: Logging {
-            file: log_file,
-            size_max: u64::try_from(given.log_size_max).ok().filter(|&max| max > 0),
-            sync: !given.no_sync_log,
-        },
+        log,
         exit: Exit {
             dir: given.exit_dir.map(|dir| directory("--exit-dir", dir)).transpose()?,
             persist_dir: given.persist_dir.map(|dir| directory("--persist-dir", dir)).transpose()?,
@@ -218,38 +219,96 @@ fn look_into(path: &Path) -> Result<PathBuf, Errno> {
     path::absolute(path).map_err(errno)
 }
 
-/// Where the output goes: to the last k8s-file among `log_paths`, or nowhere.
-fn log_file(log_paths: &[OsString], tag: bool, label: bool) -> Result<Option<PathBuf>, CliError> {
-    if log_paths.is_empty() {
+/// Where the output goes.
+fn logging(given: GivenLog, name: Option<OsString>, id: &OsStr) -> Result<Logging, CliError> {
+    if given.paths.is_empty() {
         return invalid("Log driver not provided. Use --log-path");
     }
-    let mut file = None;
-    let mut later = None;
-    for log_path in log_paths {
+    let (mut file, mut journald, mut passthrough) = (None, false, false);
+    for log_path in &given.paths {
         match driver(log_path)? {
             Driver::None => {}
             Driver::File(path) => file = Some(path),
-            Driver::Later(name) => later = Some(name),
+            Driver::Journald => journald = true,
+            Driver::Passthrough => passthrough = true,
         }
     }
-    if let Some(name) = later {
-        return not_supported(&format!("--log-path {name}"));
+    if file.is_some() && !journald {
+        if given.tag.is_some() {
+            return invalid("k8s-file doesn't support --log-tag");
+        }
+        if !given.labels.is_empty() {
+            return invalid("k8s-file doesn't support --log-label");
+        }
     }
-    if file.is_some() && tag {
-        return invalid("k8s-file doesn't support --log-tag");
+    let backups = backups(&given)?;
+    Ok(Logging {
+        file: file.map(|path| k8s_file(&given, path, backups)),
+        passthrough,
+        sync: !given.no_sync,
+        journald: journald.then(|| journald_options(given, name, id)).transpose()?,
+    })
+}
+
+fn k8s_file(given: &GivenLog, path: PathBuf, backups: Option<NonZeroU32>) -> K8sFileOptions {
+    let limit = |given| u64::try_from(given).ok().filter(|&max| max > 0);
+    K8sFileOptions {
+        path,
+        size_max: limit(given.size_max),
+        total_max: limit(given.global_size_max),
+        backups,
+        // What cannot be made absolute, an empty word, holds nothing.
+        allowlist: given.allowlist_dirs.iter().map(|dir| path::absolute(dir).unwrap_or_default()).collect(),
     }
-    if file.is_some() && label {
-        return invalid("k8s-file doesn't support --log-label");
+}
+
+fn backups(given: &GivenLog) -> Result<Option<NonZeroU32>, CliError> {
+    let Ok(count) = u32::try_from(given.max_files.unwrap_or(1)) else {
+        return invalid("log-max-files must be non-negative");
+    };
+    if !given.rotate {
+        return Ok(None);
     }
-    Ok(file)
+    NonZeroU32::new(count)
+        .map_or_else(|| invalid("log-max-files must be at least 1 when log-rotate is enabled"), |count| Ok(Some(count)))
+}
+
+fn journald_options(given: GivenLog, name: Option<OsString>, id: &OsStr) -> Result<JournaldOptions, CliError> {
+    if id.len() <= JournaldOptions::SHORT_ID {
+        return invalid(format!("Container ID must be longer than {} characters", JournaldOptions::SHORT_ID));
+    }
+    for label in &given.labels {
+        check_label(label)?;
+    }
+    Ok(JournaldOptions {
+        id: id.to_owned(),
+        name,
+        tag: given.tag,
+        labels: given.labels,
+        mark_partial: !given.no_partial_message,
+    })
+}
+
+fn check_label(label: &OsStr) -> Result<(), CliError> {
+    let mut parts = label.as_bytes().split(|&byte| byte == b'=');
+    if let (Some(name), Some(_), None) = (parts.next(), parts.next(), parts.next())
+        && !name.is_empty()
+        && name.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
+    {
+        return Ok(());
+    }
+    invalid(format!(
+        "--log-label “{}” must be NAME=VALUE with a single =, and NAME of upper-case letters, digits and underscores",
+        label.display()
+    ))
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Driver {
     None,
     File(PathBuf),
-    /// One of a later version.
-    Later(&'static str),
+    Journald,
+    Passthrough,
 }
 
 /// Reads `DRIVER`, `DRIVER:PATH` or `PATH`.
@@ -261,8 +320,8 @@ fn driver(log_path: &OsStr) -> Result<Driver, CliError> {
     match (name, path) {
         (b"", None) => invalid("log-path must not be empty"),
         (b"none" | b"off" | b"null", _) => Ok(Driver::None),
-        (b"journald", _) => Ok(Driver::Later("journald")),
-        (b"passthrough", _) => Ok(Driver::Later("passthrough")),
+        (b"journald", _) => Ok(Driver::Journald),
+        (b"passthrough", _) => Ok(Driver::Passthrough),
         (b"" | b"k8s-file", Some(path)) => Ok(Driver::File(path)),
         (b"k8s-file", None) => invalid("k8s-file requires a filename"),
         (_, None) if rest.is_none() => Ok(Driver::File(log_path.into())),
@@ -290,9 +349,12 @@ mod tests {
             ("none:", Ok(Driver::None)),
             ("off", Ok(Driver::None)),
             ("null:x", Ok(Driver::None)),
-            ("journald", Ok(Driver::Later("journald"))),
-            ("journald:", Ok(Driver::Later("journald"))),
-            ("passthrough", Ok(Driver::Later("passthrough"))),
+            ("journald", Ok(Driver::Journald)),
+            ("journald:", Ok(Driver::Journald)),
+            ("journald:x:y", Ok(Driver::Journald)),
+            (":journald", file("journald")),
+            ("passthrough", Ok(Driver::Passthrough)),
+            ("passthrough:x", Ok(Driver::Passthrough)),
             ("", error("log-path must not be empty")),
             (":", error("log-path must not be empty")),
             ("k8s-file", error("k8s-file requires a filename")),

@@ -2,36 +2,56 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 
 use super::append::{Appender, Stopped};
+use super::backups;
+use super::place::Place;
 use crate::whole_file::temporary_name;
 
 /// An open log. Only a regular file is ever replaced; anything else (a fifo, `/dev/null`, `/dev/stdout`) stays what
 /// was opened.
 pub(super) struct LogFile {
     path: PathBuf,
+    rules: Rules,
     appender: Appender<File>,
     regular: bool,
     size: u64,
 }
 
+/// What holds for every file at the path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    /// How many files are kept that others took the place of.
+    pub(super) backups: Option<NonZeroU32>,
+    /// Directories that the file must be in or below, if there are any.
+    pub(super) allowlist: Vec<PathBuf>,
+}
+
 impl LogFile {
     /// Opens what is at `path`, or makes a file there.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, rules: Rules) -> io::Result<Self> {
         // As the path is used again later. Without a working directory it fails the same way in either form.
         let path = path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let file = open(&path)?;
-        Self::new(path, file)
+        let file = open_allowed(&path, &rules)?;
+        let log = Self::new(path, rules, file)?;
+        if log.regular
+            && log.rules.backups.is_some()
+            && let Ok(place) = Place::find(&log.path, &log.rules.allowlist)
+        {
+            backups::mend(&place);
+        }
+        Ok(log)
     }
 
-    fn new(path: PathBuf, file: File) -> io::Result<Self> {
+    fn new(path: PathBuf, rules: Rules, file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let (regular, size) = (metadata.is_file(), metadata.size());
         let torn = regular && size > 0 && last_byte(&path, size).is_some_and(|byte| byte != b'\n');
         let appender = if torn { Appender::after_torn_line(file) } else { Appender::new(file) };
-        Ok(Self { path, appender, regular, size })
+        Ok(Self { path, rules, appender, regular, size })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -67,8 +87,12 @@ impl LogFile {
         if !self.regular {
             return Ok(());
         }
-        let file = if self.is_at_path() { put_new_file(&self.path)? } else { open(&self.path)? };
-        let new = Self::new(self.path.clone(), file)?;
+        let file = if self.is_at_path() {
+            put_new_file(&self.path, &self.rules)?
+        } else {
+            open_allowed(&self.path, &self.rules)?
+        };
+        let new = Self::new(self.path.clone(), self.rules.clone(), file)?;
         if !new.regular {
             // `/dev/stdout` was a file and is not any more, say.
             return Err(io::Error::other("what is there now is no regular file"));
@@ -99,15 +123,26 @@ impl LogFile {
     }
 }
 
-fn options() -> OpenOptions {
+fn options(flags: i32) -> OpenOptions {
     let mut options = OpenOptions::new();
     // Writes to a fifo or a device must not block, nor a terminal become ours.
-    options.append(true).mode(0o640).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.append(true).mode(0o640).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags);
     options
 }
 
+/// Opens the log, or makes it, where the rules allow it.
+fn open_allowed(path: &Path, rules: &Rules) -> io::Result<File> {
+    if rules.allowlist.is_empty() {
+        return open(path, 0);
+    }
+    let place = Place::find(path, &rules.allowlist)?;
+    // The place is past all links: one that is there now is somebody's trick.
+    open(&place.path(), libc::O_NOFOLLOW)
+}
+
 /// Opens the log without ever blocking.
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path, flags: i32) -> io::Result<File> {
+    let options = || options(flags);
     let opened = options().create(true).open(path);
     let fifo = match &opened {
         Ok(file) => file.metadata()?.file_type().is_fifo(),
@@ -125,14 +160,18 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a new file and renames it over the one at `path`, or over the one that a link there leads to.
-fn put_new_file(path: &Path) -> io::Result<File> {
-    let path = fs::canonicalize(path)?;
-    let temporary = path.with_file_name(temporary_name(path.file_name().unwrap_or_default(), "new"));
+/// Makes a new file and renames it to take the place of the one at `path`, or of the one that a link there leads to.
+fn put_new_file(path: &Path, rules: &Rules) -> io::Result<File> {
+    let place = Place::find(path, &rules.allowlist)?;
+    let temporary = place.beside(temporary_name(place.name(), "new"));
     // Of a shim that was killed between the two steps.
     let _ = fs::remove_file(&temporary);
-    let file = options().create_new(true).open(&temporary)?;
-    if let Err(error) = fs::rename(&temporary, &path) {
+    let file = options(0).create_new(true).open(&temporary)?;
+    let renamed = match rules.backups {
+        None => fs::rename(&temporary, place.path()),
+        Some(keep) => backups::rotate(&place, keep, &temporary),
+    };
+    if let Err(error) = renamed {
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }

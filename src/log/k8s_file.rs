@@ -3,17 +3,17 @@
 use std::io;
 use std::mem;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::sys::Pages;
 use memchr::memchr_iter;
 use nix::errno::Errno;
 
-use super::file::LogFile;
+use super::file::{LogFile, Rules};
 use super::loss::Loss;
 use super::record::{Batch, Pieces, RECORD_MAX};
 use super::stamp::Stamp;
+use crate::cli::K8sFileOptions;
 use crate::stream::Stream;
 
 /// How many bytes of records are written at once: few writes, and still a part of the processor's cache.
@@ -31,6 +31,8 @@ pub(super) struct K8sFile {
     file: LogFile,
     /// The size that no record may pass, but for one that is alone in its file.
     size_max: Option<u64>,
+    /// How much may still be written in all; the record that passes it is whole.
+    left: Option<u64>,
     stamp: Stamp,
     buffer: Pages,
     /// More than a page of the buffer was used.
@@ -42,10 +44,12 @@ pub(super) struct K8sFile {
 }
 
 impl K8sFile {
-    pub(super) fn open(path: &Path, size_max: Option<u64>) -> io::Result<Self> {
-        let file = LogFile::open(path)?;
+    pub(super) fn open(options: &K8sFileOptions) -> io::Result<Self> {
+        let rules = Rules { backups: options.backups, allowlist: options.allowlist.clone() };
+        let file = LogFile::open(&options.path, rules)?;
         Ok(Self {
-            size_max: size_max.filter(|_| file.is_regular()),
+            size_max: options.size_max.filter(|_| file.is_regular()),
+            left: options.total_max.map(|max| max.saturating_sub(file.size())),
             file,
             stamp: Stamp::new(),
             buffer: Pages::new(BUFFER)?,
@@ -60,7 +64,7 @@ impl K8sFile {
     pub(super) fn write(&mut self, stream: Stream, output: &[u8]) {
         let pieces = Pieces::new(output);
         match &mut self.loss {
-            Some(loss) if Instant::now() < loss.retry_at() => loss.add(pieces),
+            Some(loss) if Instant::now() < loss.retry_at() => loss.add(output.len(), pieces.count()),
             _ => self.put(stream, pieces),
         }
     }
@@ -120,6 +124,10 @@ impl K8sFile {
         self.stamp.update();
         let prefix = self.stamp.prefix(stream);
         loop {
+            if self.left == Some(0) {
+                self.loss = None; // Nothing more is expected to be there.
+                return;
+            }
             let note = self.loss.as_ref().map(|loss| format!("dunnage: {loss}\n"));
             let next = note.as_ref().map(|note| prefix.len() + note.len());
             let Some(next) = next.or_else(|| pieces.next_record_len()) else {
@@ -134,7 +142,13 @@ impl K8sFile {
             batch.fill(&prefix, &mut pieces);
             self.grown |= batch.bytes().len() > PAGE;
 
-            let Err(stopped) = self.file.append(batch.bytes()) else {
+            let result = self.file.append(batch.bytes());
+            let whole = result.as_ref().map_or_else(|stopped| stopped.whole, |()| batch.bytes().len());
+            self.left = self.left.map(|left| left.saturating_sub(whole as u64));
+            if self.left == Some(0) {
+                ::log::info!("log file {} is as large as --log-global-size-max allows", self.file.path().display());
+            }
+            let Err(stopped) = result else {
                 self.loss = None;
                 continue;
             };
@@ -161,7 +175,7 @@ impl K8sFile {
             ::log::warn!("cannot write log file {path}: {}; output is dropped until it works again", reason.desc());
         }
         let loss = self.loss.get_or_insert_with(|| Loss::new(reason, now));
-        loss.add(dropped);
+        loss.add(dropped.rest().len(), dropped.count());
         if let Some(start) = start {
             loss.attempted(reason, start, now);
         }
@@ -170,14 +184,17 @@ impl K8sFile {
     /// How many bytes may be written at once, with the first record taking `next`. Replaces a file that would pass its
     /// limit; if that is impossible the old one grows on.
     fn room_for(&mut self, next: usize) -> usize {
-        let Some(limit) = self.size_max else {
-            return BUFFER.get();
-        };
+        let left = self.left.unwrap_or(u64::MAX).min(self.room_in_file(next));
+        usize::try_from(left).unwrap_or(usize::MAX).clamp(next, BUFFER.get())
+    }
+
+    /// The same for this file alone.
+    fn room_in_file(&mut self, next: usize) -> u64 {
+        let Some(limit) = self.size_max else { return u64::MAX };
         if self.passes(limit, next) && !self.replace(limit, next) {
-            return BUFFER.get();
+            return u64::MAX;
         }
-        let left = usize::try_from(limit.saturating_sub(self.file.size())).unwrap_or(usize::MAX);
-        left.clamp(next, BUFFER.get())
+        limit.saturating_sub(self.file.size())
     }
 
     fn passes(&self, limit: u64, next: usize) -> bool {

@@ -1,9 +1,12 @@
 //! Where the container's output is logged.
 
 mod append;
+mod backups;
 mod file;
+mod journald;
 mod k8s_file;
 mod loss;
+mod place;
 mod record;
 mod stamp;
 #[cfg(test)]
@@ -12,93 +15,130 @@ mod testing;
 use std::io;
 use std::time::Instant;
 
+use dunnage_runtime::event_loop::EventLoop;
+
 use crate::cli::Logging;
+use crate::source::Source;
 use crate::stream::Stream;
+use journald::Journald;
 use k8s_file::K8sFile;
 
-/// The container's log. Nothing here fails its caller once it is open: what could not be written is counted and
-/// told in the log itself as soon as there is room again.
+/// The container's log: none, one or several. Nothing here fails its caller once it is open: what could not be written
+/// is counted and told in the log itself as soon as there is room again.
 #[derive(Default)]
 pub(crate) struct Log {
-    drivers: Vec<Driver>,
-}
-
-/// One place that output goes to.
-enum Driver {
-    K8sFile(K8sFile),
+    file: Option<K8sFile>,
+    journald: Option<Journald>,
 }
 
 impl Log {
-    /// Opens the log file, appending to what it holds. Without one there is nothing to do from then on.
+    /// Opens the log file, appending to what it holds. Without a log there is nothing to do from then on.
     pub(crate) fn open(config: &Logging) -> io::Result<Self> {
-        let mut drivers = Vec::new();
-        if let Some(path) = &config.file {
-            let file = K8sFile::open(path, config.size_max).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot open log file {}: {error}", path.display()))
-            })?;
-            drivers.push(Driver::K8sFile(file));
-        }
-        Ok(Self { drivers })
+        let file = config.file.as_ref().map(|options| {
+            K8sFile::open(options).map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot open log file {}: {error}", options.path.display()))
+            })
+        });
+        let journald = config.journald.as_ref().map(Journald::open);
+        Ok(Self { file: file.transpose()?, journald: journald.transpose()? })
     }
 
     /// Logs output that was read in one piece, stamped once.
     pub(crate) fn write(&mut self, stream: Stream, output: &[u8]) {
-        for driver in &mut self.drivers {
-            match driver {
-                Driver::K8sFile(file) => file.write(stream, output),
-            }
+        if let Some(file) = &mut self.file {
+            file.write(stream, output);
+        }
+        if let Some(journald) = &mut self.journald {
+            journald.write(stream, output);
+        }
+    }
+
+    /// Nothing more comes from this stream.
+    pub(crate) fn end(&mut self, stream: Stream) {
+        if let Some(journald) = &mut self.journald {
+            journald.end(stream);
+        }
+    }
+
+    /// Whether more can be written without a loss. If not there will be room in a few seconds at most, for a loss if not
+    /// otherwise.
+    pub(crate) fn has_room(&self) -> bool {
+        self.journald.as_ref().is_none_or(Journald::has_room)
+    }
+
+    /// Makes room, with a loss if it takes longer than a moment.
+    pub(crate) fn make_room(&mut self) {
+        if let Some(journald) = &mut self.journald {
+            journald.make_room();
+        }
+    }
+
+    /// Has the loop tell when there may be room, if there is none now.
+    pub(crate) fn watch(&mut self, event_loop: &EventLoop<Source>) {
+        if let Some(journald) = &mut self.journald {
+            journald.watch(event_loop);
+        }
+    }
+
+    /// There may be room.
+    pub(crate) fn handle_writable(&mut self) {
+        if let Some(journald) = &mut self.journald {
+            journald.handle_writable();
         }
     }
 
     /// `2 0 0` on the ctl fifo, SIGUSR1: a new file at the log's path, at once.
     pub(crate) fn reopen(&mut self) {
-        for driver in &mut self.drivers {
-            match driver {
-                Driver::K8sFile(file) => file.reopen(),
-            }
+        if let Some(file) = &mut self.file {
+            file.reopen();
+        }
+        if let Some(journald) = &mut self.journald {
+            journald.reopen();
         }
     }
 
     /// Ends the log: with a whole record, and saying what is missing. Then makes it `durable`, if it is to be.
     pub(crate) fn close(self, durable: bool) {
-        for driver in self.drivers {
-            match driver {
-                Driver::K8sFile(mut file) => file.finish(durable),
-            }
+        if let Some(mut file) = self.file {
+            file.finish(durable);
+        }
+        if let Some(mut journald) = self.journald {
+            journald.finish();
         }
     }
 
     /// Whether, since the last time this was asked, there came to be memory to [`release`](Log::release).
     pub(crate) fn has_grown(&mut self) -> bool {
-        self.drivers.iter_mut().fold(false, |grown, driver| match driver {
-            Driver::K8sFile(file) => file.has_grown() | grown,
-        })
+        let file = self.file.as_mut().is_some_and(K8sFile::has_grown);
+        let journald = self.journald.as_mut().is_some_and(Journald::has_grown);
+        file || journald
     }
 
     /// Gives memory back; called when there is nothing to log for now.
     pub(crate) fn release(&mut self) {
-        for driver in &mut self.drivers {
-            match driver {
-                Driver::K8sFile(file) => file.release(),
-            }
+        if let Some(file) = &mut self.file {
+            file.release();
+        }
+        if let Some(journald) = &mut self.journald {
+            journald.release();
         }
     }
 
-    /// When [`Log::handle_deadline`] is due. There is a time only while output was dropped and the log does not say so
-    /// yet: then a container that falls silent must not keep it from saying so.
+    /// When [`Log::handle_deadline`] is due. There is a time only while output waits, or was dropped and the log does
+    /// not say so yet: then a container that falls silent must not keep it from saying so.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let deadlines = self.drivers.iter().filter_map(|driver| match driver {
-            Driver::K8sFile(file) => file.deadline(),
-        });
-        deadlines.min()
+        let file = self.file.as_ref().and_then(K8sFile::deadline);
+        let journald = self.journald.as_ref().and_then(Journald::deadline);
+        [file, journald].into_iter().flatten().min()
     }
 
     /// Tries to tell what was dropped.
     pub(crate) fn handle_deadline(&mut self) {
-        for driver in &mut self.drivers {
-            match driver {
-                Driver::K8sFile(file) => file.tell_loss(),
-            }
+        if let Some(file) = &mut self.file {
+            file.tell_loss();
+        }
+        if let Some(journald) = &mut self.journald {
+            journald.handle_deadline();
         }
     }
 }
@@ -113,9 +153,11 @@ mod tests {
 
     use super::testing::{Records, Scratch};
     use super::*;
+    use crate::cli::K8sFileOptions;
 
     fn logging(file: Option<PathBuf>, size_max: Option<u64>) -> Logging {
-        Logging { file, size_max, sync: true }
+        let file = file.map(|path| K8sFileOptions { path, size_max, ..K8sFileOptions::default() });
+        Logging { file, journald: None, passthrough: false, sync: true }
     }
 
     #[test]

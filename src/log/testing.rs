@@ -1,4 +1,4 @@
-//! What the tests of the log share: a directory of their own, and a strict reader of logs.
+//! What the tests of the log share: a directory of their own, and strict readers of logs and of the journal's entries.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -93,12 +93,15 @@ impl Record {
 
     fn note(&self) -> (u64, u64, String) {
         assert_eq!((&*self.stream, self.flag), ("stderr", 'F'));
-        let text = std::str::from_utf8(&self.text).unwrap();
-        let (bytes, rest) = text.strip_prefix("dunnage: ").unwrap().split_once(" bytes of output (").unwrap();
-        let (lines, rest) = rest.split_once(" line").unwrap();
-        let (_, reason) = rest.split_once(") were not logged: ").unwrap();
-        (bytes.parse().unwrap(), lines.parse().unwrap(), reason.to_owned())
+        parse_note(std::str::from_utf8(&self.text).unwrap())
     }
+}
+
+fn parse_note(text: &str) -> (u64, u64, String) {
+    let (bytes, rest) = text.strip_prefix("dunnage: ").unwrap().split_once(" bytes of output (").unwrap();
+    let (lines, rest) = rest.split_once(" line").unwrap();
+    let (_, reason) = rest.split_once(") were not logged: ").unwrap();
+    (bytes.parse().unwrap(), lines.parse().unwrap(), reason.to_owned())
 }
 
 fn record(line: &[u8]) -> Record {
@@ -118,4 +121,51 @@ fn record(line: &[u8]) -> Record {
     assert!(["stdout", "stderr"].contains(&stream) && ['F', 'P'].contains(&flag), "no record: {prefix:?}");
     assert!(text.len() <= TEXT_MAX, "a text of {} bytes", text.len());
     Record { stamp: prefix[..35].to_owned(), stream: stream.to_owned(), flag, text: text.to_owned() }
+}
+
+/// An entry of the journal, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry(Vec<(String, Vec<u8>)>);
+
+impl Entry {
+    /// Takes a datagram apart; panics where it is no entry.
+    pub(super) fn parse(mut datagram: &[u8]) -> Self {
+        let mut fields = Vec::new();
+        while !datagram.is_empty() {
+            let end = datagram.iter().position(|&byte| byte == b'\n').expect("a field without an end");
+            let (line, rest) = (&datagram[..end], &datagram[end + 1..]);
+            let (name, value);
+            if let Some(equals) = line.iter().position(|&byte| byte == b'=') {
+                (name, value) = (&line[..equals], &line[equals + 1..]);
+                datagram = rest;
+            } else {
+                let (len, rest) = rest.split_first_chunk().expect("a value without a length");
+                let len = usize::try_from(u64::from_le_bytes(*len)).unwrap();
+                assert_eq!(rest.get(len), Some(&b'\n'), "a value without an end");
+                (name, value) = (line, &rest[..len]);
+                datagram = &rest[len + 1..];
+            }
+            let name = String::from_utf8(name.to_vec()).unwrap();
+            assert!(fields.iter().all(|(other, _)| *other != name), "{name} twice");
+            fields.push((name, value.to_vec()));
+        }
+        Self(fields)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(other, _)| other == name)
+    }
+
+    pub(super) fn field(&self, name: &str) -> &[u8] {
+        &self.0.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no {name} in {self:?}")).1
+    }
+
+    pub(super) fn text(&self) -> &str {
+        std::str::from_utf8(self.field("MESSAGE")).unwrap()
+    }
+
+    /// What the log says of itself: bytes and lines that are missing, and why.
+    pub(super) fn note(&self) -> Option<(u64, u64, String)> {
+        self.field("MESSAGE").strip_prefix(b"dunnage: ").map(|_| parse_note(self.text().trim_end()))
+    }
 }

@@ -23,7 +23,8 @@ use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{
-    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, passes_to_runtime, runtime_args,
+    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, let_go_of_stdio,
+    passes_to_runtime, runtime_args,
 };
 
 use ending::Ending;
@@ -49,7 +50,7 @@ pub(crate) const FAILED: u8 = 1;
 
 /// What the start hands over.
 pub(crate) struct Handed {
-    pub(crate) config: Config,
+    pub(crate) config: Box<Config>,
     pub(crate) log: Log,
     pub(crate) pipes: CallerPipes,
     pub(crate) inherited: InheritedFds,
@@ -59,8 +60,8 @@ pub(crate) struct Handed {
     pub(crate) short_side: u32,
 }
 
-/// Has the runtime start the process and stays with it. Returns the shim's exit status.
-pub(crate) fn run(mut handed: Handed) -> u8 {
+/// Makes all that the process needs and has the runtime start it. What fails here, the caller is told.
+pub(crate) fn start(mut handed: Handed) -> Result<Box<Monitor>> {
     let CallerPipes { sync, attach, start } = mem::take(&mut handed.pipes);
     let mut sync = SyncPipe::new(sync, Dialect::of(&handed.config));
     let attach_pipe = AttachPipe::new(attach);
@@ -69,14 +70,13 @@ pub(crate) fn run(mut handed: Handed) -> u8 {
             monitor.sync = sync;
             attach_pipe.ready();
             monitor.begin(start);
-            monitor.run()
+            Ok(monitor)
         }
         Err(failure) => {
-            error!("{failure}");
             let text = failure.to_string();
             attach_pipe.failed(text.as_bytes());
             sync.failed(text.as_bytes());
-            FAILED
+            Err(failure)
         }
     }
 }
@@ -94,8 +94,9 @@ enum Phase {
     Ending(Ending),
 }
 
-struct Monitor {
-    config: Config,
+/// The shim that stays, from just before its runtime is started.
+pub(crate) struct Monitor {
+    config: Box<Config>,
     event_loop: EventLoop<Source>,
     signals: Signals,
     driver: Driver,
@@ -115,20 +116,24 @@ struct Monitor {
 
 impl Monitor {
     /// Makes all that the process needs.
-    fn prepare(handed: Handed) -> Result<Self> {
+    fn prepare(handed: Handed) -> Result<Box<Self>> {
         let Handed { config, log, inherited, oom_score, signals, short_side, .. } = handed;
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
         let console = match config.stdio {
             Stdio::Terminal => Some(Console::listen(&event_loop)?),
-            Stdio::Pipes | Stdio::PipesWithStdin => None,
+            Stdio::Pipes | Stdio::PipesWithStdin | Stdio::Passthrough => None,
         };
         let (mut relay, child_stdio) =
             Relay::new(&event_loop, config.stdio, config.leave_stdin_open, config.attach.stall_timeout)
                 .context(|| "cannot make the pipes")?;
+        if config.stdio == Stdio::Passthrough {
+            // They are the runtime's from now on: who reads them learns of the container's end, not of this one's.
+            let_go_of_stdio()?;
+        }
         let mut attach = None;
         let mut fifos = Vec::new();
-        if let Some(bundle) = config.bundle() {
+        if let Some(bundle) = config.bundle().filter(|_| !config.log.passthrough) {
             let link_dir = config.attach.link_dir.as_deref();
             let (socket, listener) = AttachSocket::create(bundle, link_dir, &config.uuid)?;
             attach = Some(socket);
@@ -144,7 +149,7 @@ impl Monitor {
             ),
             _ => None,
         };
-        Ok(Self {
+        Ok(Box::new(Self {
             driver: Driver::new(config.timing),
             sync: SyncPipe::new(None, Dialect::of(&config)),
             config,
@@ -161,7 +166,7 @@ impl Monitor {
             oom_score,
             short_side,
             phase: Phase::Waiting(StartPipe::default(), child_stdio),
-        })
+        }))
     }
 
     /// Starts the runtime: at once, or for an exec with clients once they have attached and the caller says so.
@@ -191,7 +196,10 @@ impl Monitor {
         let Phase::Waiting(start, child_stdio) = mem::replace(&mut self.phase, ended) else { return };
         start.close(&self.event_loop);
         match self.call_runtime(&child_stdio, now) {
-            Ok(call) => self.phase = Phase::Starting(call),
+            Ok(call) => {
+                self.phase = Phase::Starting(call);
+                self.tell_output_closed(now);
+            }
             Err(failure) => self.give_up(&failure),
         }
     }
@@ -220,7 +228,8 @@ impl Monitor {
             .context(|| format!("cannot start the runtime {}", runtime.path.display()))
     }
 
-    fn run(&mut self) -> u8 {
+    /// Stays with the process until all is done. Returns the shim's exit status.
+    pub(crate) fn run(&mut self) -> u8 {
         let mut events = Events::with_capacity(EVENTS_PER_ROUND);
         loop {
             if let Phase::Ending(Ending::Done(status)) = self.phase {
@@ -243,6 +252,9 @@ impl Monitor {
             }
             self.handle_timeouts(now);
             self.handle_outcomes(now);
+            // Anything may have given the log room, or taken it.
+            self.log.watch(&self.event_loop);
+            self.relay.resume(&self.event_loop, &self.log);
         }
     }
 
@@ -264,6 +276,7 @@ impl Monitor {
                 self.relay.handle(&self.event_loop, &mut self.log, event, now);
                 self.tell_output_closed(now);
             }
+            Source::Journal => self.log.handle_writable(),
             Source::StartPipe => self.handle_start_pipe(now),
             Source::ConsoleListener => self.accept_console(now),
             Source::ConsoleConnection => self.receive_terminal(now),
@@ -293,7 +306,7 @@ impl Monitor {
             self.driver.handle_timeout(&self.event_loop, now);
         }
         if self.relay.next_timeout().is_some_and(|at| at <= now) {
-            self.relay.handle_timeout(&self.event_loop, now);
+            self.relay.handle_timeout(&self.event_loop, &self.log, now);
             self.log.release();
         }
         if self.log.deadline().is_some_and(|at| at <= now) {
@@ -320,7 +333,7 @@ impl Monitor {
                     }
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
-                    sys::trim_heap();
+                    sys::give_back_memory();
                 }
                 Outcome::Failed { failure, .. } => self.end_failed(&failure, now),
                 Outcome::Exited { child, status } => match self.phase {

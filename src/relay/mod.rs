@@ -63,6 +63,17 @@ pub(crate) trait Sink {
     /// Logs output that was read in one piece. Neither fails nor blocks.
     fn write(&mut self, stream: Stream, output: &[u8]);
 
+    /// Whether it takes more. If not, the container waits.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Waits for room, for a moment at most: what was written before the container's end is all read now.
+    fn make_room(&mut self) {}
+
+    /// The stream has ended.
+    fn end(&mut self, _stream: Stream) {}
+
     /// Whether, since the last time this was asked, memory was used that is to be given back when nothing comes.
     fn has_grown(&mut self) -> bool;
 }
@@ -70,6 +81,18 @@ pub(crate) trait Sink {
 impl Sink for Log {
     fn write(&mut self, stream: Stream, output: &[u8]) {
         self.write(stream, output);
+    }
+
+    fn has_room(&self) -> bool {
+        self.has_room()
+    }
+
+    fn make_room(&mut self) {
+        self.make_room();
+    }
+
+    fn end(&mut self, stream: Stream) {
+        self.end(stream);
     }
 
     fn has_grown(&mut self) -> bool {
@@ -132,7 +155,7 @@ impl Outputs {
 
 impl Relay {
     /// Makes the container's standard streams and starts to watch our ends of them. With a terminal, which the runtime
-    /// makes, that is only stderr.
+    /// makes, that is only stderr. With passthrough they are this process's own, and nothing is left to do.
     ///
     /// A client may keep everything waiting for `stall_timeout`, if there is one.
     pub(crate) fn new(
@@ -150,13 +173,18 @@ impl Relay {
             }
             Stdio::Pipes => (Destination::Nowhere, null(OpenOptions::new().read(true))?),
             Stdio::Terminal => (Destination::Terminal(None), null(OpenOptions::new().read(true))?),
+            Stdio::Passthrough => (Destination::Nowhere, io::stdin().as_fd().try_clone_to_owned()?),
         };
         let mut outputs = Outputs::default();
         let output = match stdio {
             Stdio::Terminal => null(OpenOptions::new().write(true))?,
             Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, Stream::Stdout, &mut outputs)?,
+            Stdio::Passthrough => io::stdout().as_fd().try_clone_to_owned()?,
         };
-        let errors = output_pipe(event_loop, Stream::Stderr, &mut outputs)?;
+        let errors = match stdio {
+            Stdio::Passthrough => io::stderr().as_fd().try_clone_to_owned()?,
+            _ => output_pipe(event_loop, Stream::Stderr, &mut outputs)?,
+        };
         let relay = Self {
             outputs,
             buffer: Buffer::new(READ_SIZE)?,
@@ -244,7 +272,7 @@ impl Relay {
                 }
             }
         }
-        self.after_turn(event_loop, now);
+        self.after_turn(event_loop, log, now);
         if log.has_grown() {
             self.idle = Some(now + IDLE);
         }
@@ -258,7 +286,7 @@ impl Relay {
     }
 
     /// Does what is due.
-    pub(crate) fn handle_timeout(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, event_loop: &EventLoop<Source>, log: &impl Sink, now: Instant) {
         if self.listener.as_ref().and_then(Listener::next_timeout).is_some_and(|when| when <= now) {
             self.accept(event_loop, now);
         }
@@ -266,7 +294,7 @@ impl Relay {
             && when <= now
         {
             self.clients.cut(event_loop, client, "it took no output for too long, and everything waits for it");
-            self.after_turn(event_loop, now);
+            self.after_turn(event_loop, log, now);
         }
         if self.idle.is_some_and(|when| when <= now) {
             self.idle = None;
@@ -278,7 +306,8 @@ impl Relay {
     /// The client that everything waits for, and when that ends.
     fn stall(&self) -> Option<(u32, Instant)> {
         let timeout = self.stall_timeout?;
-        if !self.outputs.iter().any(Output::is_paused) {
+        // Paused without need of theirs, it is for the log.
+        if self.clients.have_room() || !self.outputs.iter().any(Output::is_paused) {
             return None;
         }
         self.clients.slowest().map(|(id, since)| (id, since + timeout))
@@ -298,15 +327,18 @@ impl Relay {
     pub(crate) fn drain(&mut self, event_loop: &EventLoop<Source>, log: &mut impl Sink, now: Instant) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let mut left = self.outputs.slot(stream).as_ref().map_or(0, Output::left);
-            while left > 0
-                && let Some(len) = self.read_once(event_loop, log, stream, now)
-            {
+            while left > 0 {
+                log.make_room();
+                let Some(len) = self.read_once(event_loop, log, stream, now) else { break };
                 left = left.saturating_sub(len);
             }
         }
         for output in self.outputs.iter_mut() {
             output.stop(event_loop);
         }
+        log.end(Stream::Stdout);
+        log.end(Stream::Stderr);
+        log.make_room();
     }
 
     /// Whether every client has got all that it should. To be asked after [`Relay::drain`].
@@ -340,7 +372,7 @@ impl Relay {
             if !output.is_running() {
                 return;
             }
-            if !self.clients.have_room() {
+            if !self.clients.have_room() || !log.has_room() {
                 output.pause();
                 return;
             }
@@ -377,6 +409,7 @@ impl Relay {
             Chunk::End => {
                 if let Some(mut ended) = slot.take() {
                     ended.stop(event_loop);
+                    log.end(stream);
                 }
                 None
             }
@@ -422,13 +455,18 @@ impl Relay {
         rearm(event_loop, &listener.socket, Source::Relay(RelaySource::Listener), Interest::READABLE);
     }
 
-    /// What a turn may have changed for others: there may be room for output, and buffers to give back.
-    fn after_turn(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
-        if self.clients.have_room() {
+    /// Goes on with what was paused, if there is room for it now. The log's may come at any time.
+    pub(crate) fn resume(&mut self, event_loop: &EventLoop<Source>, log: &impl Sink) {
+        if self.clients.have_room() && log.has_room() {
             for output in self.outputs.iter_mut().filter(|output| output.is_paused()) {
                 output.resume(event_loop);
             }
         }
+    }
+
+    /// What a turn may have changed for others: there may be room for output, and buffers to give back.
+    fn after_turn(&mut self, event_loop: &EventLoop<Source>, log: &impl Sink, now: Instant) {
+        self.resume(event_loop, log);
         if self.buffer.has_grown() | self.input.has_grown() {
             self.idle = Some(now + IDLE);
         }

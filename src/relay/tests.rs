@@ -50,6 +50,9 @@ impl Drop for Directory {
 struct Recording {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
+    /// It has no room, but for what is written at the end.
+    full: bool,
+    ended: Vec<Stream>,
     grown: bool,
 }
 
@@ -59,6 +62,19 @@ impl Sink for Recording {
             Stream::Stdout => self.stdout.extend_from_slice(output),
             Stream::Stderr => self.stderr.extend_from_slice(output),
         }
+        assert!(!self.full, "nobody made room");
+    }
+
+    fn has_room(&self) -> bool {
+        !self.full
+    }
+
+    fn make_room(&mut self) {
+        self.full = false;
+    }
+
+    fn end(&mut self, stream: Stream) {
+        self.ended.push(stream);
     }
 
     fn has_grown(&mut self) -> bool {
@@ -112,7 +128,7 @@ impl Shim {
             let event = Event { source, readable: event.readable, writable: event.writable };
             self.relay.handle(&self.event_loop, &mut self.log, event, now);
         }
-        self.relay.handle_timeout(&self.event_loop, now);
+        self.relay.handle_timeout(&self.event_loop, &self.log, now);
     }
 
     /// Runs the loop until `done`, which is `what`.
@@ -416,7 +432,7 @@ mod streams {
         shim.run_until("the input", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 30_000);
         let when = shim.relay.next_timeout().expect("a time to give memory back");
         assert!(shim.relay.buffer[..60_000].iter().any(|&byte| byte != 0));
-        shim.relay.handle_timeout(&shim.event_loop, when);
+        shim.relay.handle_timeout(&shim.event_loop, &shim.log, when);
         assert!(shim.relay.buffer.iter().all(|&byte| byte == 0));
         assert_eq!(shim.relay.next_timeout(), None);
 
@@ -436,7 +452,7 @@ mod streams {
         shim.run_until("a full pipe", |_| sys::unread_bytes(&child.stdin).expect("FIONREAD") == 64 << 10);
         shim.run_until_idle();
         if let Some(when) = shim.relay.next_timeout() {
-            shim.relay.handle_timeout(&shim.event_loop, when);
+            shim.relay.handle_timeout(&shim.event_loop, &shim.log, when);
         }
         assert_eq!(shim.relay.next_timeout(), None, "nothing happens until the container reads");
         let mut input = available(&child.stdin);
@@ -444,6 +460,55 @@ mod streams {
         input.extend(available(&child.stdin));
         assert_same(&input, &pattern(32 << 10).repeat(3));
         assert!(shim.relay.next_timeout().is_some(), "now there is memory to give back");
+    }
+}
+
+mod logs {
+    use super::*;
+
+    #[test]
+    fn a_log_without_room_makes_the_container_wait_and_nothing_is_lost() {
+        let (mut shim, child) = Shim::with(Stdio::Pipes, false, Some(Duration::from_millis(1)));
+        let client = shim.attach();
+        written(&child.stdout, b"first");
+        shim.logged("the first output", 5);
+        shim.log.full = true;
+        written(&child.stderr, b"error");
+        let writer = write_all(child.stdout, &pattern(1 << 20));
+        shim.run_until_idle();
+        assert_eq!((shim.log.stdout.len(), shim.log.stderr.len()), (5, 0));
+        assert_eq!(shim.relay.next_timeout(), None, "no client is to blame");
+        shim.log.full = false;
+        shim.relay.resume(&shim.event_loop, &shim.log);
+        let mut received = Recording::default();
+        shim.run_until("all output", |shim| {
+            client.take(&mut received);
+            received.stdout.len() == 5 + (1 << 20) && shim.log.stderr == b"error"
+        });
+        writer.join().expect("the writer");
+        assert_same(&shim.log.stdout[5..], &pattern(1 << 20));
+        assert_same(&received.stdout, &shim.log.stdout);
+    }
+
+    #[test]
+    fn at_the_end_room_is_made_and_the_log_learns_of_it() {
+        let (mut shim, child) = Shim::new(Stdio::Pipes);
+        shim.log.full = true;
+        written(&child.stdout, b"last words");
+        written(&child.stderr, b"and these");
+        shim.run_until_idle();
+        shim.end();
+        assert_eq!((&*shim.log.stdout, &*shim.log.stderr), (&b"last words"[..], &b"and these"[..]));
+        assert_eq!(shim.log.ended, [Stream::Stdout, Stream::Stderr]);
+    }
+
+    #[test]
+    fn the_log_learns_of_a_stream_that_ends_before_the_container() {
+        let (mut shim, child) = Shim::new(Stdio::Pipes);
+        drop(child.stderr);
+        shim.run_until("the end of stderr", |shim| shim.log.ended == [Stream::Stderr]);
+        written(&child.stdout, b"and on");
+        shim.logged("stdout", 6);
     }
 }
 
@@ -637,9 +702,9 @@ mod clients_output {
         shim.run_until_idle();
         let (_, after) = shim.relay.stall().expect("a later time");
         assert!(after >= taken + timeout);
-        shim.relay.handle_timeout(&shim.event_loop, before);
+        shim.relay.handle_timeout(&shim.event_loop, &shim.log, before);
         assert_eq!(shim.relay.clients.count(), 1);
-        shim.relay.handle_timeout(&shim.event_loop, after);
+        shim.relay.handle_timeout(&shim.event_loop, &shim.log, after);
         assert_eq!(shim.relay.clients.count(), 0);
         shim.run_until("all of it", |shim| shim.log.stdout.len() == 8 << 20);
         writer.join().expect("a writer");

@@ -1,7 +1,7 @@
 //! The double fork: the short side ends for its caller to go on, the long side stays.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process;
@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sys::prctl;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
 
-use crate::cli::Detach;
+use crate::cli::{Detach, Stdio};
 use crate::error::{Context, Result};
 use crate::whole_file::WholeFile;
 
@@ -26,10 +26,10 @@ pub(crate) enum Side {
 }
 
 /// Makes the process that stays: in a session of its own, without the caller's standard streams, and parent of what
-/// its descendants leave (`PR_SET_CHILD_SUBREAPER`).
-pub(crate) fn detach(how: &Detach) -> Result<Side> {
+/// its descendants leave (`PR_SET_CHILD_SUBREAPER`). With passthrough the streams stay until the runtime has them.
+pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
     // Before the fork, as the caller still sees then what goes wrong.
-    let null = File::options().read(true).write(true).open("/dev/null").context(|| "cannot open /dev/null")?;
+    let null = open_null()?;
     if let Detach::Fork { pid_file } = how {
         match fork(pid_file.as_deref())? {
             Side::Short => return Ok(Side::Short),
@@ -40,7 +40,9 @@ pub(crate) fn detach(how: &Detach) -> Result<Side> {
     if let Err(errno) = setsid() {
         debug!("no session of its own: {}", errno.desc());
     }
-    let_go_of_stdio(&null).context(|| "cannot let go of the standard streams")?;
+    if stdio != Stdio::Passthrough {
+        replace_stdio(&null)?;
+    }
     prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
     Ok(Side::Long)
 }
@@ -71,9 +73,18 @@ fn fork(pid_file: Option<&Path>) -> Result<Side> {
     }
 }
 
-fn let_go_of_stdio(null: &File) -> io::Result<()> {
-    dup2_stdin(null.as_fd())?;
-    dup2_stdout(null.as_fd())?;
-    dup2_stderr(null.as_fd())?;
-    Ok(())
+/// Gives up the caller's standard streams.
+pub(crate) fn let_go_of_stdio() -> Result<()> {
+    replace_stdio(&open_null()?)
+}
+
+fn open_null() -> Result<File> {
+    File::options().read(true).write(true).open("/dev/null").context(|| "cannot open /dev/null")
+}
+
+fn replace_stdio(null: &File) -> Result<()> {
+    let what = || "cannot let go of the standard streams";
+    dup2_stdin(null.as_fd()).context(what)?;
+    dup2_stdout(null.as_fd()).context(what)?;
+    dup2_stderr(null.as_fd()).context(what)
 }

@@ -1,7 +1,8 @@
 //! `podman logs`, and the log drivers.
 
 use dunnage_testing::{Log, Out, Podman, Runtime, Status};
-use std::fs;
+use std::process::Command;
+use std::{env, fs};
 
 #[test]
 fn followed_to_the_end() {
@@ -41,4 +42,55 @@ fn none() {
     let logs = podman.command(&["logs", "c"]);
     assert_ne!(logs.status, Status::Exited(0));
     assert!(logs.stderr().contains("none"), "{logs:?}");
+}
+
+#[test]
+fn passthrough() {
+    let podman = Podman::new(Runtime::Runc);
+    let script = "echo out; cat; echo err >&2; exit 7";
+    let mut run =
+        podman.start_container(&["run", "--name", "c", "-i", "--log-driver", "passthrough"], &["sh", "-c", script]);
+    run.send(b"input\n");
+    let run = run.finish();
+    assert_eq!(run.status, Status::Exited(7));
+    assert_eq!((&*String::from_utf8_lossy(&run.stdout), &*run.stderr()), ("out\ninput\n", "err\n"));
+}
+
+#[test]
+fn journald() {
+    if !has_journal("logs::journald") {
+        return;
+    }
+    let podman = Podman::new(Runtime::Runc);
+    let script = "echo first; echo second >&2; printf last";
+    let options = ["run", "--name", "c", "--log-driver", "journald", "--log-opt", "tag=shop"];
+    podman.run(&options, &["sh", "-c", script]).ok();
+    let logs = podman.command(&["logs", "c"]);
+    let stdout = String::from_utf8_lossy(&logs.stdout);
+    assert_eq!((stdout.trim_end(), logs.stderr().trim_end()), ("first\nlast", "second"));
+    let entries =
+        Command::new("journalctl").args(["-q", "-o", "cat", "CONTAINER_NAME=c", "SYSLOG_IDENTIFIER=shop"]).output();
+    let text = String::from_utf8(entries.expect("journalctl runs").stdout).expect("text");
+    let mut lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["first", "last", "second"]);
+}
+
+/// Whether this process is one that has a `/run` of its own with a journald; else the test is run in such a one.
+fn has_journal(test: &str) -> bool {
+    const HAS_JOURNAL: &str = "DUNNAGE_TEST_HAS_JOURNAL";
+    const SCRIPT: &str = "mount -t tmpfs none /run; mkdir -p /run/systemd/journal /run/log/journal; \
+        /lib/systemd/systemd-journald & trap \"kill $!\" EXIT; \
+        for _ in $(seq 200); do [ -S /run/systemd/journal/socket ] && break; sleep 0.1; done; \"$@\"";
+    if env::var_os(HAS_JOURNAL).is_some() {
+        return true;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", SCRIPT, "sh"]);
+    command.arg(env::current_exe().expect("the test's own path")).args(["--exact", "--nocapture", test]);
+    let output = command.env(HAS_JOURNAL, "1").output().expect("the test starts again");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+    false
 }

@@ -26,8 +26,6 @@ pub(super) struct Tree {
     position: usize,
     /// Whether this walk found nothing but what was stopped already.
     settled: bool,
-    /// Whether this slice found something new.
-    grown: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +40,11 @@ impl Tree {
     /// The tree below `root`, which the caller holds a pidfd of.
     pub(super) fn new(root: Pid) -> Option<Self> {
         let started = Stat::of(root)?.started;
-        Some(Self { members: vec![Member { pid: root, started, parent: 0 }], position: 0, settled: true, grown: false })
+        Some(Self { members: vec![Member { pid: root, started, parent: 0 }], position: 0, settled: true })
     }
 
     /// Goes on with the walk for one slice. What was `adopted` by this process belongs to the tree as well.
     pub(super) fn stop_slice(&mut self, adopted: &[Pid]) -> Walk {
-        self.grown = false;
         if self.position == 0 {
             self.find(adopted, 0);
         }
@@ -55,16 +52,12 @@ impl Tree {
             if self.position == self.members.len() {
                 self.position = 0;
                 let settled = std::mem::replace(&mut self.settled, true);
-                return if settled { Walk::Settled } else { self.more() };
+                return if settled { Walk::Settled } else { Walk::Unfinished };
             }
             self.visit(self.position);
             self.position += 1;
         }
-        self.more()
-    }
-
-    fn more(&self) -> Walk {
-        if self.grown { Walk::Grown } else { Walk::Unfinished }
+        Walk::Unfinished
     }
 
     /// Kills one slice of what is below the root, what is deepest first.
@@ -107,7 +100,7 @@ impl Tree {
             let Some(Stat { started, .. }) = Stat::of(pid) else { continue };
             let found = Member { pid, started, parent };
             self.members.push(found);
-            (self.settled, self.grown) = (false, true);
+            self.settled = false;
             self.signal(found, Signal::SIGSTOP);
         }
     }

@@ -122,8 +122,6 @@ pub enum Kinship {
 /// How far the stopping or killing of a process tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walk {
-    /// There is more to do, and something new turned up.
-    Grown,
     /// There is more to do.
     Unfinished,
     /// That was all.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,11 +22,17 @@ use Stream::{Stderr, Stdout};
 const BOUND: Duration = Duration::from_secs(10);
 
 fn open(path: &Path) -> K8sFile {
-    K8sFile::open(path, None).unwrap()
+    open_with(path, |_| ())
 }
 
 fn open_limited(path: &Path, size_max: u64) -> K8sFile {
-    K8sFile::open(path, Some(size_max)).unwrap()
+    open_with(path, |options| options.size_max = Some(size_max))
+}
+
+fn open_with(path: &Path, change: impl FnOnce(&mut K8sFileOptions)) -> K8sFile {
+    let mut options = K8sFileOptions { path: path.to_owned(), ..K8sFileOptions::default() };
+    change(&mut options);
+    K8sFile::open(&options).unwrap()
 }
 
 /// What is beside the log in its directory.
@@ -394,7 +401,7 @@ fn f02_devices_are_never_replaced() {
     for device in [dir.join("null"), dir.join("full")] {
         for size_max in [None, Some(10)] {
             let before = fs::metadata(&device).unwrap().ino();
-            let mut log = K8sFile::open(&device, size_max).unwrap();
+            let mut log = open_with(&device, |options| options.size_max = size_max);
             log.write(Stdout, &b"a line\n".repeat(1000));
             assert!(log.replace_failed.is_none() && log.file.replace().is_ok(), "no attempt, so no failure");
             log.write(Stdout, b"a line\n");
@@ -626,5 +633,224 @@ fn any_output_in_any_reads_over_any_reopenings_joins_to_itself() {
         let records = Records::parse(&whole);
         assert_eq!(records.notes(), []);
         assert!(records.joined("stdout") == outputs[0] && records.joined("stderr") == outputs[1], "seed {seed}");
+    }
+}
+
+// Rotation.
+
+fn open_rotated(path: &Path, size_max: Option<u64>, backups: u32) -> K8sFile {
+    open_with(path, |options| (options.size_max, options.backups) = (size_max, NonZeroU32::new(backups)))
+}
+
+fn backup(log: &Path, number: u32) -> PathBuf {
+    PathBuf::from(format!("{}.{number}", log.display()))
+}
+
+#[test]
+fn f03_the_newest_lines_are_kept_without_gap_or_double() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    let mut log = open_rotated(&path, Some(4096), 3);
+    let lines = (0..10_000).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
+    for read in lines.as_bytes().chunks(777) {
+        log.write(Stdout, read);
+    }
+    let mut kept = Vec::new();
+    for file in [backup(&path, 3), backup(&path, 2), backup(&path, 1), path.clone()] {
+        assert!(fs::metadata(&file).unwrap().len() <= 4096);
+        assert_eq!(mode(&file), 0o640);
+        kept.extend(Records::of(&file).joined("stdout"));
+    }
+    assert!(lines.as_bytes().ends_with(&kept) && kept.len() > 1000, "{}", kept.escape_ascii());
+    assert_eq!(others(&path).len(), 3, "{:?}", others(&path));
+}
+
+#[test]
+fn f13_reopening_keeps_the_old_file_as_the_first() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    let mut log = open_rotated(&path, None, 2);
+    for text in ["one\n", "two\n", "three\n", "four\n"] {
+        log.write(Stdout, text.as_bytes());
+        log.reopen();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+        assert_eq!(Records::of(backup(&path, 1)).joined("stdout"), text.as_bytes());
+    }
+    assert_eq!(Records::of(backup(&path, 2)).joined("stdout"), b"three\n");
+    assert_eq!(others(&path).len(), 2);
+}
+
+#[test]
+fn a_log_that_was_renamed_away_is_not_rotated() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    let mut log = open_rotated(&path, None, 2);
+    log.write(Stdout, b"one\n");
+    fs::rename(&path, dir.path("log.20261130")).unwrap();
+    log.reopen();
+    log.write(Stdout, b"two\n");
+    assert_eq!(Records::of(&path).joined("stdout"), b"two\n");
+    assert_eq!(others(&path), [dir.path("log.20261130")]);
+}
+
+#[test]
+fn if_rotating_fails_the_old_file_grows_on_and_loses_nothing() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    let mut log = open_rotated(&path, Some(100), 1);
+    fs::create_dir(backup(&path, 1)).unwrap();
+    let output = b"a line of text\n".repeat(100);
+    log.write(Stdout, &output);
+    log.reopen();
+    log.write(Stdout, b"more\n");
+    assert_eq!(Records::of(&path).joined("stdout"), [&output[..], b"more\n"].concat());
+    assert_eq!(others(&path), [backup(&path, 1)], "nothing else is left");
+    fs::remove_dir(backup(&path, 1)).unwrap();
+    until("a rotation", || {
+        log.write(Stdout, b"last\n");
+        backup(&path, 1).exists()
+    });
+    assert_eq!(Records::of(&path).joined("stdout"), b"last\n");
+}
+
+#[test]
+fn a_rotation_cut_short_by_a_crash_is_taken_back() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    open(&path).write(Stdout, b"one\n");
+    fs::hard_link(&path, backup(&path, 1)).unwrap();
+    fs::write(dir.path(".log.new"), "").unwrap();
+    let mut log = open_rotated(&path, None, 3);
+    assert!(!backup(&path, 1).exists());
+    log.write(Stdout, b"two\n");
+    log.reopen();
+    assert_eq!(Records::of(backup(&path, 1)).joined("stdout"), b"one\ntwo\n");
+    assert_eq!(others(&path), [backup(&path, 1)]);
+}
+
+#[test]
+fn the_file_behind_a_link_is_rotated_beside_it() {
+    let dir = Scratch::new();
+    fs::create_dir(dir.path("disk")).unwrap();
+    symlink("disk/real", dir.path("log")).unwrap();
+    let mut log = open_rotated(&dir.path("log"), None, 1);
+    log.write(Stdout, b"one\n");
+    log.reopen();
+    log.write(Stdout, b"two\n");
+    assert!(fs::symlink_metadata(dir.path("log")).unwrap().is_symlink());
+    assert_eq!(Records::of(dir.path("disk/real.1")).joined("stdout"), b"one\n");
+    assert_eq!(Records::of(dir.path("disk/real")).joined("stdout"), b"two\n");
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_rotated() {
+    let dir = Scratch::new();
+    let path = dir.path("fifo");
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    let mut log = open_rotated(&path, Some(10), 2);
+    log.write(Stdout, b"one\ntwo\n");
+    log.reopen();
+    assert_eq!(others(&path), Vec::<PathBuf>::new());
+}
+
+// All that is ever logged.
+
+fn open_capped(path: &Path, total_max: u64) -> K8sFile {
+    open_with(path, |options| options.total_max = Some(total_max))
+}
+
+#[test]
+fn n01_the_log_ends_with_the_record_that_passes_the_limit() {
+    let dir = Scratch::new();
+    let record = PREFIX_LEN + 10;
+    for (limit, records) in [(1, 1), (record, 1), (record + 1, 2), (3 * record - 1, 3), (3 * record, 3), (1000, 19)] {
+        for read in [1, 3, 100] {
+            let path = dir.path(format!("{limit}-{read}"));
+            let mut log = open_capped(&path, limit as u64);
+            let output = b"ten bytes\n".repeat(100);
+            output.chunks(10 * read).for_each(|output| log.write(Stdout, output));
+            assert_eq!(Records::of(&path).len(), records, "limit {limit}, {read} lines a read");
+            log.reopen();
+            log.write(Stderr, b"more\n");
+            assert_eq!(fs::read(&path).unwrap(), b"", "a new file does not begin anew");
+            assert_eq!(log.deadline(), None);
+        }
+    }
+}
+
+#[test]
+fn n01_what_the_file_held_counts_and_rotated_files_too() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    open(&path).write(Stdout, b"before\n");
+    let mut log = open_capped(&path, 10);
+    log.write(Stdout, b"after\n");
+    assert_eq!(Records::of(&path).joined("stdout"), b"before\n");
+
+    let path = dir.path("rotated");
+    let mut log = open_with(&path, |options| {
+        (options.size_max, options.total_max, options.backups) = (Some(100), Some(400), NonZeroU32::new(10));
+    });
+    log.write(Stdout, &b"ten bytes\n".repeat(100));
+    let sizes: u64 = others(&path)
+        .iter()
+        .filter(|file| file.display().to_string().contains("rotated"))
+        .map(|file| fs::metadata(file).unwrap().len())
+        .sum();
+    assert_eq!(sizes, 440 - fs::metadata(&path).unwrap().len());
+}
+
+// Where it may be.
+
+#[test]
+fn n02_no_file_is_made_or_written_outside_the_allowed_directories() {
+    let dir = Scratch::new();
+    let allowed = dir.path("allowed");
+    fs::create_dir(&allowed).unwrap();
+    fs::create_dir(dir.path("outside")).unwrap();
+    symlink(dir.path("outside/file"), allowed.join("dangling")).unwrap();
+    symlink(dir.path("outside"), allowed.join("dir")).unwrap();
+    symlink("real", allowed.join("link")).unwrap();
+    let try_open = |path: PathBuf| {
+        K8sFile::open(&K8sFileOptions { path, allowlist: vec![allowed.clone()], ..K8sFileOptions::default() })
+    };
+    for path in ["outside/log", "allowed/../outside/log", "allowed/dangling", "allowed/dir/log", "allowed/../log"] {
+        let error = try_open(dir.path(path)).err().unwrap();
+        assert!(error.to_string().contains("--log-allowlist-dir"), "{path}: {error}");
+    }
+    assert_eq!(others(&allowed), [dir.path("outside")]);
+    assert_eq!(fs::read_dir(dir.path("outside")).unwrap().count(), 0);
+    for path in ["allowed/log", "allowed/link", "outside/../allowed/log"] {
+        try_open(dir.path(path)).unwrap().write(Stdout, b"a line\n");
+    }
+    assert_eq!(Records::of(allowed.join("real")).joined("stdout"), b"a line\n");
+    assert_eq!(Records::of(allowed.join("log")).joined("stdout"), b"a line\na line\n");
+}
+
+#[test]
+fn n02_reopening_and_rotating_hold_to_them_too() {
+    let dir = Scratch::new();
+    for (name, backups, rename_away) in
+        [("a", None, false), ("b", NonZeroU32::new(2), false), ("c", None, true), ("d", NonZeroU32::new(2), true)]
+    {
+        let (allowed, outside) = (dir.path(name).join("allowed"), dir.path(name).join("outside"));
+        fs::create_dir_all(allowed.join("sub")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        let path = allowed.join("sub/log");
+        let mut log = open_with(&path, |options| {
+            (options.backups, options.allowlist, options.size_max) = (backups, vec![allowed.clone()], Some(100));
+        });
+        log.write(Stdout, b"one\n");
+        // Somebody puts a link in the directory's place, with the very log behind it or without.
+        fs::rename(allowed.join("sub"), allowed.join("old")).unwrap();
+        symlink(&outside, allowed.join("sub")).unwrap();
+        if !rename_away {
+            fs::hard_link(allowed.join("old/log"), outside.join("log")).unwrap();
+        }
+        let before = fs::read_dir(&outside).unwrap().count();
+        log.reopen();
+        log.write(Stdout, b"two\nthree\nfour\n");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), before, "{name}");
+        assert_eq!(Records::of(allowed.join("old/log")).joined("stdout"), b"one\ntwo\nthree\nfour\n", "{name}");
     }
 }

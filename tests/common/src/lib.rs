@@ -14,6 +14,7 @@
 mod cgroups;
 mod client;
 mod facts;
+pub mod journal;
 mod log;
 mod monitor;
 mod oci;
@@ -31,6 +32,7 @@ mod wire;
 pub use cgroups::without_hybrid_cgroups;
 pub use client::{Client, Output};
 pub use facts::{Facts, Fd, descriptors, mode, status, tree};
+pub use journal::{Journal, JournalEntry};
 pub use log::{Entry, Log};
 pub use monitor::{Monitor, SyncPipe};
 pub use oci::{Bundle, Runtime};
