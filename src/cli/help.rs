@@ -16,8 +16,8 @@ Takes the place of conmon under Podman (podman --conmon PATH) and CRI-O (monitor
 ";
 
 const NOTES: &str = "
-Options marked [later] are not supported yet: they are understood, and refused. SECONDS are whole,
-but may have a fraction for --attach-stall-timeout and the bounds of processes, which go from 0.001
+Options marked [refused] are conmon's, and not supported: dunnage says so and ends. SECONDS are
+whole, but may have a fraction for --attach-stall-timeout and the bounds of processes, which go from 0.001
 to 604800 (a week). Whole numbers may be octal (010) or hexadecimal (0x10).
 
 Environment:
@@ -75,8 +75,8 @@ fn describe(text: &mut String, option: &Opt) {
         text.push_str(line);
         used = COLUMN;
     }
-    if option.later {
-        text.push_str(" [later]");
+    if option.refused {
+        text.push_str(" [refused]");
     }
     text.push('\n');
 }

@@ -24,7 +24,7 @@ fn every_option_has_its_row_in_the_compatibility_page() {
         let cell = format!("| `--{}`{short} | ", option.name);
         let row: Vec<_> = rows.iter().filter(|row| row.starts_with(&cell)).collect();
         assert_eq!(row.len(), 1, "rows that begin with {cell}");
-        assert_eq!(row[0].contains("refused]("), option.later, "{}", row[0]);
+        assert_eq!(row[0].contains("refused]("), option.refused, "{}", row[0]);
     }
     assert_eq!(rows.len(), options().count(), "a row for an option that there is not");
 }
@@ -48,8 +48,8 @@ fn manual() -> String {
                 }
                 None => {}
             }
-            if option.later {
-                text.push_str("Not supported yet: refused.\n");
+            if option.refused {
+                text.push_str("Not supported: refused.\n");
             }
         }
     }
