@@ -17,8 +17,8 @@ Takes the place of conmon under Podman (podman --conmon PATH) and CRI-O (monitor
 
 const NOTES: &str = "
 Options marked [refused] are conmon's, and not supported: dunnage says so and ends. SECONDS are
-whole, but may have a fraction for --attach-stall-timeout and the bounds of processes, which go from 0.001
-to 604800 (a week). Whole numbers may be octal (010) or hexadecimal (0x10).
+whole, but may have a fraction for --attach-stall-timeout and the bounds of processes, which go
+from 0.001 to 604800 (a week). Whole numbers may be octal (010) or hexadecimal (0x10).
 
 Environment:
   _OCI_STARTPIPE  a descriptor; nothing is started before a byte was read from it
