@@ -343,7 +343,7 @@ impl Monitor {
             if service.execs.is_empty() {
                 service.execs.shrink();
                 self.driver.shrink();
-                sys::trim_heap();
+                sys::give_back_memory();
             }
         }
         let swept = self.driver.orphans_swept();
