@@ -194,7 +194,7 @@ fn a_cancelled_exec_is_killed_as_one_whose_time_is_over() {
     let child = play.registered_as(&with_timeout(Timeout::SinceRequest(seconds(10.0))), RUNTIME, PROCESS);
     play.reaper.handle_cancel(child);
     assert_eq!(play.actions(), [Action::Collect(child)]);
-    play.reaper.handle_child_running(play.now, child);
+    play.reaper.handle_child_running(child);
     assert_eq!(play.actions(), [Action::StopTree(child)]);
     // Once is enough.
     play.reaper.handle_cancel(child);
