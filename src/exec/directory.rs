@@ -44,6 +44,12 @@ impl Directory {
             .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
     }
 
+    /// Removes the process, once the runtime has read it.
+    pub(super) fn remove_process(&self) {
+        // It goes with the directory otherwise.
+        let _ = fs::remove_file(self.process());
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

@@ -75,7 +75,7 @@ pub(crate) enum State {
     /// Its files are there.
     Prepared,
     /// Its runtime runs.
-    Starting { call: CallId, cancelled: bool },
+    Starting { call: CallId },
     /// It was started.
     Running { child: ChildId, pid: Pid, started: SystemTime },
     /// It has ended; clients take what they have not read yet.
@@ -91,6 +91,8 @@ pub(crate) struct Exec {
     pub(crate) relay: Relay,
     pub(crate) capture: Capture,
     pub(crate) console: Option<Console>,
+    /// Nobody wants it any more: its process is killed, or will be once it is known.
+    pub(crate) cancelled: bool,
     max_output: usize,
     directory: Directory,
     attach: Option<AttachSocket>,
@@ -129,6 +131,7 @@ impl Exec {
             relay,
             capture: Capture::new(order.max_output),
             console,
+            cancelled: false,
             max_output: order.max_output,
             directory,
             attach,
@@ -159,10 +162,15 @@ impl Exec {
         }
     }
 
+    /// Whether its process or its runtime is there.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.child().is_some() || self.call().is_some()
+    }
+
     /// The call that starts it.
     pub(crate) fn call(&self) -> Option<CallId> {
         match self.state {
-            State::Starting { call, .. } => Some(call),
+            State::Starting { call } => Some(call),
             _ => None,
         }
     }
@@ -179,6 +187,15 @@ impl Exec {
         if let Some(console) = self.console.take() {
             console.close(event_loop);
         }
+    }
+
+    /// Its process runs.
+    pub(crate) fn begin(&mut self, event_loop: &EventLoop<Source>, child: ChildId, pid: Pid) {
+        self.state = State::Running { child, pid, started: SystemTime::now() };
+        self.close_console(event_loop);
+        self.relay.take_stderr_tail();
+        // Its environment may hold secrets.
+        self.directory.remove_process();
     }
 
     /// Its process has ended, and its output is read. What it is now depends on its clients.

@@ -134,8 +134,10 @@ impl Monitor {
     /// Goes on to the next step of the end.
     pub(super) fn handle_ending_timeout(&mut self, now: Instant) {
         match self.take_ending() {
-            // Until its deadline a shutdown waits for the execs as well (R19).
-            Some(Ending::Flushing { end, .. }) if self.awaits_execs() => self.flush(end, now),
+            // Until its deadline a shutdown waits for the execs as well (R19); else they get a moment to be killed.
+            Some(Ending::Flushing { end, .. }) if self.awaits_execs() || self.cancel_execs(now) => {
+                self.flush(end, now);
+            }
             Some(Ending::Flushing { end, .. }) => {
                 warn!("clients did not take everything in time, or execs go on");
                 self.let_go(end, now);

@@ -2,7 +2,7 @@
 //!
 //! What the loop calls is not inlined into it, as `Monitor::serve` is not.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use dunnage_runtime::driver::{RuntimeCall, StartError};
 use dunnage_runtime::event_loop::Event;
@@ -62,7 +62,7 @@ impl Monitor {
         let started = self.driver.start_call(&self.event_loop, now, call);
         let result = match started {
             Ok(call) => {
-                exec.state = State::Starting { call, cancelled: false };
+                exec.state = State::Starting { call };
                 Ok(())
             }
             Err(StartError::ShuttingDown) => Err(Refusal::ShuttingDown),
@@ -82,7 +82,7 @@ impl Monitor {
     pub(super) fn handle_exec_relay(&mut self, id: ExecId, event: Event<RelaySource>, now: Instant) {
         let Some(exec) = self.service.as_mut().and_then(|service| service.execs.get_mut(id)) else { return };
         exec.relay.handle(&self.event_loop, &mut exec.capture, event, now);
-        let State::Starting { call, .. } = exec.state else { return };
+        let State::Starting { call } = exec.state else { return };
         if exec.relay.is_held_up() {
             // Of what the runtime says, no amount may keep it from its work (R13).
             exec.relay.await_nobody(&self.event_loop, &exec.capture);
@@ -97,7 +97,7 @@ impl Monitor {
         let Some(console) = &mut exec.console else { return };
         if let Err(error) = console.accept(&self.event_loop) {
             warn!("cannot accept the runtime's connection to the console socket of {id}: {error}");
-            if let State::Starting { call, .. } = exec.state {
+            if let State::Starting { call } = exec.state {
                 self.driver.handle_terminal_failed(&self.event_loop, now, call);
             }
         }
@@ -106,7 +106,7 @@ impl Monitor {
     pub(super) fn receive_exec_terminal(&mut self, id: ExecId, now: Instant) {
         let Some(exec) = self.service.as_mut().and_then(|service| service.execs.get_mut(id)) else { return };
         let Some(connected) = exec.receive_terminal(&self.event_loop) else { return };
-        let State::Starting { call, .. } = exec.state else { return };
+        let State::Starting { call } = exec.state else { return };
         if connected {
             self.driver.handle_terminal_connected(&self.event_loop, now, call);
         } else {
@@ -122,11 +122,8 @@ impl Monitor {
             // Whoever wanted it is not served any more.
             return self.driver.cancel_child(&self.event_loop, now, child);
         };
-        let cancelled = matches!(exec.state, State::Starting { cancelled: true, .. });
-        exec.state = State::Running { child, pid, started: SystemTime::now() };
-        exec.close_console(&self.event_loop);
-        exec.relay.take_stderr_tail();
-        let (id, caller, socket) = (exec.id, exec.caller, exec.socket());
+        exec.begin(&self.event_loop, child, pid);
+        let (id, caller, socket, cancelled) = (exec.id, exec.caller, exec.socket(), exec.cancelled);
         info!("{id} is process {pid}");
         if cancelled {
             self.driver.cancel_child(&self.event_loop, now, child);
@@ -162,6 +159,8 @@ impl Monitor {
         service.idle = Some(now + IDLE);
         let State::Running { pid, .. } = exec.state else { return };
         exec.end(&self.event_loop, now);
+        // One that was cancelled had no time of its own.
+        let timed_out = timed_out && !exec.cancelled;
         let (name, caller) = (exec.id.to_string(), exec.caller);
         exec.caller = Caller::Gone;
         match caller {
@@ -191,14 +190,27 @@ impl Monitor {
             exec.caller = Caller::Gone;
             exec.capture = Capture::new(0);
             exec.relay.await_nobody(&self.event_loop, &exec.capture);
-            match &mut exec.state {
-                State::Running { child, .. } if cancels => {
-                    self.driver.cancel_child(&self.event_loop, now, *child);
+            if cancels {
+                exec.cancelled = true;
+                if let Some(child) = exec.child() {
+                    self.driver.cancel_child(&self.event_loop, now, child);
                 }
-                State::Starting { cancelled, .. } => *cancelled = cancels,
-                _ => {}
             }
         }
+    }
+
+    /// The container is over: so is what runs beside it. Whether there is something that was not cancelled before.
+    pub(super) fn cancel_execs(&mut self, now: Instant) -> bool {
+        let Some(service) = &mut self.service else { return false };
+        let mut found = false;
+        for exec in service.execs.iter_mut().filter(|exec| !exec.cancelled && exec.is_alive()) {
+            found = true;
+            exec.cancelled = true;
+            if let Some(child) = exec.child() {
+                self.driver.cancel_child(&self.event_loop, now, child);
+            }
+        }
+        found
     }
 
     /// Lets go of execs that are done with.

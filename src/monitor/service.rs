@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use dunnage_runtime::event_loop::EventLoop;
 use dunnage_runtime::sys;
 use log::info;
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::{Monitor, Phase};
@@ -375,9 +376,13 @@ impl Monitor {
     /// Gives up the socket, its clients and what still runs for them.
     pub(super) fn close_service(&mut self, now: Instant) {
         let Some(mut service) = self.service.take() else { return };
-        for child in service.execs.iter().filter_map(Exec::child) {
-            // The container is over, and nobody will reap it here for long.
-            self.driver.cancel_child(&self.event_loop, now, child);
+        for exec in service.execs.iter() {
+            if let Some(child) = exec.child() {
+                self.driver.signal_child(&self.event_loop, now, child, Signal::SIGKILL);
+            }
+            if let Some(connection) = exec.caller.connection() {
+                service.control.refuse(connection, &Refusal::ShuttingDown, now);
+            }
         }
         service.execs.close(&self.event_loop);
         service.control.close(&self.event_loop);

@@ -157,7 +157,7 @@ fn k3_an_exec_goes_on_without_its_caller_unless_that_asked_otherwise() {
     let exec = Process::open(exec).expect("the exec");
     drop(leaving);
     exec.wait_end(Deadline::usual(), "the exec that nobody waits for");
-    subscriber.event_of("timed_out");
+    assert_eq!(subscriber.event_of("exited")["exit_code"], -1);
     wait::eventually(Deadline::usual(), "its files to go", || leftovers(&sandbox).is_empty());
 }
 
@@ -299,8 +299,18 @@ fn execs_do_not_outlive_the_shim() {
     let (_, started) =
         start(&mut caller, &json!({"process": process([Step::Hang]), "terminal": false, "stdin": false}));
     let exec = Process::open(i32::try_from(started["pid"].as_i64().expect("a pid")).expect("a pid")).expect("the exec");
+    // One whose runtime hangs, besides.
+    let in_progress = sandbox.event("called");
+    let hanging = Script::runtime([Step::Fire(event(&sandbox, "called")), Step::Hang]);
+    let mut hung = crate::caller(&sandbox);
+    hung.ask("ExecSync", &json!({"process": hanging.to_json()}));
+    in_progress.wait();
     end.fire();
     assert_eq!(monitor.exit_code(), "0");
+    // Killed, and not only left alone: it is told.
+    let exited = caller.answer();
+    assert_eq!(exited["parameters"]["exited"]["exit_code"], -1, "{exited}");
+    assert_eq!(hung.answer()["error"], "org.dunnage.shim.ShuttingDown");
     monitor.end();
     exec.wait_end(Deadline::usual(), "the exec");
     assert_eq!(leftovers(&sandbox), Vec::<String>::new());
