@@ -1,11 +1,12 @@
 //! Reads calls: a message in, a request with checked parameters out.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde::Deserialize;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::reply::Refusal;
@@ -163,9 +164,9 @@ fn read<'a>(call: &mut Fields<'a>) -> Result<Request<'a>, Refusal> {
         Some(parameters) => Fields::parse(parameters.get().as_bytes()).ok_or(Refusal::invalid("parameters"))?,
     };
     let request = (method.read)(&mut parameters)?;
-    match parameters.0.into_keys().next() {
+    match parameters.0.pop() {
         None => Ok(request),
-        Some(unknown) => Err(Refusal::InvalidParameter { parameter: unknown }),
+        Some((unknown, _)) => Err(Refusal::InvalidParameter { parameter: unknown }),
     }
 }
 
@@ -180,17 +181,48 @@ fn find(name: &str) -> Result<&'static Method, Refusal> {
     found.ok_or_else(|| Refusal::MethodNotFound { method: name.to_owned() })
 }
 
+/// The most fields that are read of an object: more than any has, and no more than a moment's work (R22).
+const MAX_FIELDS: usize = 32;
+
 /// The fields of a JSON object, each read when it is asked for. One that is `null` is not there.
 #[derive(Default)]
-struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an object of at most {MAX_FIELDS} fields, each there once")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields: Vec<(String, &RawValue)> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    if fields.len() == MAX_FIELDS || fields.iter().any(|(known, _)| *known == name) {
+                        return Err(A::Error::invalid_length(fields.len(), &self));
+                    }
+                    fields.push((name, value));
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Reader)
+    }
+}
 
 impl<'a> Fields<'a> {
     fn parse(json: &'a [u8]) -> Option<Self> {
-        serde_json::from_slice(json).ok().map(Self)
+        serde_json::from_slice(json).ok()
     }
 
     fn optional<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<Option<T>, Refusal> {
-        match self.0.remove(name) {
+        let position = self.0.iter().position(|(known, _)| known == name);
+        match position.map(|position| self.0.swap_remove(position).1) {
             None => Ok(None),
             Some(value) if value.get() == "null" => Ok(None),
             Some(value) => serde_json::from_str(value.get()).map(Some).map_err(|_| Refusal::invalid(name)),
@@ -303,6 +335,14 @@ mod tests {
         for no_call in ["", "x", "[]", "1", "\"method\"", "{", "{}x", "{\"method\": }", "\u{feff}{}", "nul"] {
             assert!(parse(no_call.as_bytes()).is_none(), "{no_call:?}");
         }
+        let method = "\"method\": \"org.dunnage.shim.Status\"";
+        assert!(parse(format!("{{{method}, {method}}}").as_bytes()).is_none(), "a field twice");
+        let many: Vec<String> = (0..MAX_FIELDS).map(|number| format!(", \"{number}\": 0")).collect();
+        let many = many.concat();
+        assert!(parse(format!("{{{method}{many}}}").as_bytes()).is_none(), "too many fields");
+        let parameters = many.trim_start_matches(',');
+        let message = format!("{{{method}, \"parameters\": {{{parameters}, \"more\": 0}}}}");
+        assert_eq!(parse(message.as_bytes()).unwrap().request.err(), invalid("parameters").err());
         assert!(parse(b"{\"method\": \"\xff\"}").is_none_or(|call| call.request.is_err()));
         for (wrong, parameter) in [
             (json!({}), "method"),

@@ -48,7 +48,7 @@ pub(crate) const MAX_ZOMBIES: usize = 100;
 const MAX_CONNECTIONS: usize = 64;
 
 /// How many calls are handed out in one turn of the loop: the largest takes some milliseconds to read.
-const CALLS_PER_TURN: usize = 4;
+const CALLS_PER_TURN: usize = 2;
 
 /// What an interface is, if it is served.
 pub(crate) fn description_of(interface: String) -> std::result::Result<&'static str, Refusal> {
