@@ -26,8 +26,9 @@ pub(super) enum Ending {
     Flushing { until: Instant, end: End },
     /// `--exit-delay`: nothing is held but this process itself.
     Delaying { until: Instant, status: u8 },
-    /// The exit command runs. Once the shim was told to end, it is killed at `kill_at`.
-    Commanding { command: ChildId, kill_at: Option<Instant>, status: u8 },
+    /// The exit command runs: for as long as it likes, or, once the shim was told to end, `until` then. After that it
+    /// is killed, and once more waited for.
+    Commanding { command: ChildId, until: Option<Instant>, killed: bool, status: u8 },
     /// The shim ends with this status.
     Done(u8),
 }
@@ -114,7 +115,7 @@ impl Monitor {
     pub(super) fn ending_timeout(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Ending(Ending::Flushing { until, .. } | Ending::Delaying { until, .. }) => Some(*until),
-            Phase::Ending(Ending::Commanding { kill_at, .. }) => *kill_at,
+            Phase::Ending(Ending::Commanding { until, .. }) => *until,
             _ => None,
         }
     }
@@ -126,11 +127,16 @@ impl Monitor {
                 warn!("attach clients did not take all output in time");
                 self.let_go(end, now);
             }
-            Some(Ending::Delaying { status, .. }) => self.start_command(status),
-            Some(Ending::Commanding { command, status, .. }) => {
+            Some(Ending::Delaying { status, .. }) => self.start_command(status, now),
+            Some(Ending::Commanding { command, killed: false, status, .. }) => {
                 warn!("the exit command does not end: killing it");
                 self.driver.signal_child(&self.event_loop, now, command, Signal::SIGKILL);
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
+                let until = Some(now + self.config.timing.runtime_grace);
+                self.phase = Phase::Ending(Ending::Commanding { command, until, killed: true, status });
+            }
+            Some(Ending::Commanding { killed: true, .. }) => {
+                error!("the exit command does not die of SIGKILL: it is not waited for");
+                self.finish(FAILED);
             }
             Some(Ending::Done(_)) | None => {}
         }
@@ -152,8 +158,8 @@ impl Monitor {
             Phase::Waiting(..) => self.give_up(&Error::new("it was told to end before it started anything")),
             Phase::Ending(Ending::Flushing { end, .. }) => end.hastened = true,
             Phase::Ending(Ending::Delaying { until, .. }) => *until = now,
-            Phase::Ending(Ending::Commanding { kill_at, .. }) => {
-                kill_at.get_or_insert(now + self.config.timing.runtime_grace);
+            Phase::Ending(Ending::Commanding { until, .. }) => {
+                until.get_or_insert(now + self.config.timing.runtime_grace);
             }
             _ => {}
         }
@@ -177,6 +183,8 @@ impl Monitor {
     }
 
     fn flush(&mut self, end: End, now: Instant) {
+        // A shutdown with a deadline is no signal for the container alone.
+        let end = End { hastened: self.driver.is_shutting_down(), ..end };
         self.phase = Phase::Ending(Ending::Flushing { until: now + FLUSH_WAIT, end });
     }
 
@@ -200,7 +208,7 @@ impl Monitor {
             attach.unlink_socket();
         }
         match &self.config.exit.command {
-            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status),
+            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status, now),
             Some(command) => {
                 self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, status: end.status });
             }
@@ -208,10 +216,11 @@ impl Monitor {
         }
     }
 
-    fn start_command(&mut self, status: u8) {
+    fn start_command(&mut self, status: u8, now: Instant) {
         match self.spawn_command() {
             Ok(Some(command)) => {
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
+                let until = self.driver.is_shutting_down().then(|| now + self.config.timing.runtime_grace);
+                self.phase = Phase::Ending(Ending::Commanding { command, until, killed: false, status });
             }
             Ok(None) => self.finish(status),
             // As conmon: the container's end is what counts where no command ran.

@@ -248,6 +248,12 @@ impl Driver {
         self.carry_out(event_loop, now);
     }
 
+    /// Whether a shutdown with a deadline has begun.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        !self.reaper.accepts_calls()
+    }
+
     /// SIGTERM, SIGINT or SIGQUIT arrived (R18).
     pub fn handle_termination<S: Source + From<Watched>>(
         &mut self,
