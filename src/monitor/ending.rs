@@ -101,7 +101,9 @@ impl Monitor {
         // First of all, as the cgroup may vanish at any moment.
         self.look_for_oom(now);
         self.close_oom();
-        self.pass_notifications(now);
+        if let Some(notify) = &mut self.notify {
+            notify.drain(now);
+        }
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
