@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod cli;
 mod error;
 mod exit;

@@ -5,7 +5,6 @@
 //! does a bounded amount of work, and has the kernel report the rest again.
 
 mod attach;
-mod buffer;
 mod clients;
 mod fifo;
 mod input;
@@ -34,12 +33,12 @@ use nix::unistd::pipe2;
 pub(crate) use attach::AttachSocket;
 pub(crate) use fifo::{ControlFifo, Fifo, Request};
 
-use self::buffer::Buffer;
 use self::clients::{Clients, MAX_CLIENTS};
 use self::input::{Destination, Input, Received};
 use self::listener::Listener;
 use self::output::{Chunk, Kind, Output};
 use self::tail::Tail;
+use crate::buffer::Buffer;
 use crate::cli::Stdio;
 use crate::log::Log;
 use crate::source::{RelaySource, Source};
