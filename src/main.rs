@@ -10,7 +10,10 @@ mod exit;
 mod log;
 mod messages;
 mod monitor;
+mod notify;
+mod oom;
 mod relay;
+mod socket_file;
 mod source;
 mod start;
 mod stream;
@@ -26,7 +29,7 @@ use nix::sys::stat::{Mode, umask};
 use cli::{Command, Config};
 use error::{Context, Error, Result};
 use monitor::{FAILED, Handed, SIGNALS};
-use start::{CallerPipes, OomScore, Side};
+use start::{CallerPipes, Dialect, OomScore, Side, SyncPipe};
 
 fn main() -> ExitCode {
     // First of all: what is open now is the caller's, what is opened later is not.
@@ -63,7 +66,13 @@ fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     umask(Mode::from_bits_truncate(0o022));
     let pipes = CallerPipes::take(&mut inherited, &config)?;
     let log = log::Log::open(&config.log).map_err(|error| Error::new(error.to_string()))?;
-    pipes.start.wait()?;
+    if let Err(gave_up) = pipes.start.wait() {
+        // An exec's caller is answered in any case.
+        if config.is_exec() {
+            SyncPipe::new(pipes.sync, Dialect::of(&config)).failed(gave_up.to_string().as_bytes());
+        }
+        return Err(gave_up);
+    }
     // From here on there is somebody to pass them on to.
     let signals = Signals::catch(&SIGNALS).context(|| "cannot catch signals")?;
     let oom_score = OomScore::protect();

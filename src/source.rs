@@ -25,6 +25,10 @@ pub(crate) enum Source {
     Ctl,
     /// The `winsz` fifo of the bundle.
     Winsz,
+    /// The counters of the container's memory.
+    Oom,
+    /// The container's sd_notify socket.
+    Notify,
 }
 
 /// The descriptors of the relay.
@@ -61,6 +65,8 @@ impl event_loop::Source for Source {
             Self::Ctl => (9, 0),
             Self::Winsz => (10, 0),
             Self::StartPipe => (11, 0),
+            Self::Oom => (12, 0),
+            Self::Notify => (13, 0),
         };
         Token(kind << 32 | number as usize)
     }
@@ -82,6 +88,8 @@ impl event_loop::Source for Source {
             9 => Self::Ctl,
             10 => Self::Winsz,
             11 => Self::StartPipe,
+            12 => Self::Oom,
+            13 => Self::Notify,
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }

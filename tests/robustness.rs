@@ -21,7 +21,8 @@ fn exists(sandbox: &Sandbox, file: &str) -> bool {
 #[test]
 fn b11_while_it_delays_a_shim_holds_nothing_and_forgets_the_log() {
     let sandbox = Sandbox::with(&Script::new([Step::out("hello\n"), Step::Exit(0)]));
-    let command = [Step::run(&["/bin/touch", "ran"])];
+    let ran = sandbox.root().join("ran");
+    let command = [Step::run(&["/bin/touch", &ran.to_string_lossy()])];
     let mut monitor = sandbox.monitor(&Tool::under_test()).exit_command(&command).option("--exit-delay", "300").start();
     monitor.pid();
     let long = monitor.long();
@@ -34,6 +35,7 @@ fn b11_while_it_delays_a_shim_holds_nothing_and_forgets_the_log() {
     long.signal(libc::SIGUSR1);
     long.signal(libc::SIGTERM);
     monitor.end();
+    assert!(ran.exists());
     assert!(!sandbox.log().exists());
 }
 
@@ -109,4 +111,25 @@ fn i05_signals_that_come_as_soon_as_the_pid_is_known_are_survived() {
         monitor.pid();
         assert_eq!(monitor.exit_code(), "5", "signal {signal}");
     }
+}
+
+/// Past the user's limit of watches (`fs.epoll.max_user_watches`) the kernel refuses the ones for processes.
+#[test]
+fn r2_the_end_of_a_process_that_cannot_be_watched_is_noticed_all_the_same() {
+    let sandbox = Sandbox::with(&Script::new([Step::wait("end"), Step::Exit(7)]));
+    let end = sandbox.event("end");
+    // The first that fail are for the runtime and the container; those before are for signals, pipes, fifos and clients.
+    let refuse = "-e trace=epoll_ctl -e inject=epoll_ctl:error=ENOSPC:when=7+2";
+    let mut monitor = sandbox
+        .monitor(&Tool::under_test())
+        .option("--log-level", "warn")
+        .through(&format!("exec strace -D -f -qqq -o \"$DUNNAGE_SANDBOX/trace\" {refuse}"))
+        .start();
+    monitor.pid();
+    end.fire();
+    assert_eq!(monitor.exit_code(), "7");
+    monitor.end();
+    let trace = fs::read_to_string(sandbox.root().join("trace")).expect("a trace");
+    let refused = trace.lines().filter(|line| line.contains("EPOLL_CTL_ADD") && line.contains("INJECTED")).count();
+    assert_eq!(refused, 2, "{trace}");
 }

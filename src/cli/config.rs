@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dunnage_runtime::reaper::Timing;
 use log::LevelFilter;
+use nix::sys::socket::UnixAddr;
 
 /// A process to start through the runtime, and to watch.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Config {
     pub(crate) container_pid_file: PathBuf,
     /// `--timeout`: when the process is killed, counted from when its PID is known.
     pub(crate) timeout: Option<Duration>,
+    /// `--replace-listen-pid`: the runtime's LISTEN_PID is its own, whatever the shim's says.
+    pub(crate) replace_listen_pid: bool,
     /// What the container's standard streams are.
     pub(crate) stdio: Stdio,
     /// `--leave-stdin-open`: an attach client that ends its input does not end the container's.
@@ -34,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) log: Logging,
     /// What is left behind when the container has ended.
     pub(crate) exit: Exit,
+    /// `--sdnotify-socket`: where a container's sd_notify messages go; an exec shares those of its container.
+    pub(crate) sdnotify_socket: Option<UnixAddr>,
     /// How the shim becomes a process of its own.
     pub(crate) detach: Detach,
     /// `--syslog`: the shim's own messages go to syslog as well.
@@ -114,8 +119,6 @@ pub(crate) struct Runtime {
     pub(crate) no_pivot: bool,
     /// `--no-new-keyring`.
     pub(crate) no_new_keyring: bool,
-    /// `--replace-listen-pid`.
-    pub(crate) replace_listen_pid: bool,
 }
 
 /// What a container has for standard streams.

@@ -83,6 +83,7 @@ pub(super) struct Given {
     pub(super) no_sync_log: bool,
     pub(super) exit_dir: Option<OsString>,
     pub(super) persist_dir: Option<OsString>,
+    pub(super) sdnotify_socket: Option<OsString>,
     pub(super) exit_command: Option<OsString>,
     pub(super) exit_command_args: Vec<OsString>,
     pub(super) exit_delay: i32,
@@ -311,8 +312,12 @@ pub(super) static GROUPS: &[Group] = &[
                 "messages to show: error, warning (default), info, debug, trace",
             ),
             flag("syslog", |g| g.syslog = true, "show messages in syslog too; once forked, the shim has no stderr"),
-            word("sdnotify-socket", "PATH", |_, _| (), "pass the container's sd_notify messages to this socket")
-                .later(),
+            word(
+                "sdnotify-socket",
+                "PATH",
+                |g, v| g.sdnotify_socket = Some(v),
+                "pass the container's sd_notify messages to this socket",
+            ),
             flag("version", |g| g.version = true, "show the versions and end"),
             option("help", Kind::Help, "show this text and end").short(b'h'),
             option("help-all", Kind::Help, "").short(b'?'),

@@ -345,13 +345,12 @@ fn an_exec_and_a_restore_are_jobs_of_their_own() {
     }
     assert_eq!(config_with("-T 5").timeout, Some(Duration::from_secs(5)));
     assert_eq!(config_with("-T 0").timeout, None);
-    assert!(config_with("--replace-listen-pid").runtime.replace_listen_pid);
+    assert!(config_with("--replace-listen-pid").replace_listen_pid);
 }
 
 #[test]
 fn what_comes_later_is_refused_by_name() {
     for (line, option) in [
-        ("--sdnotify-socket x", "--sdnotify-socket"),
         ("--seccomp-notify-socket x", "--seccomp-notify-socket"),
         ("--seccomp-notify-plugins x", "--seccomp-notify-plugins"),
         ("--enable-healthcheck", "--enable-healthcheck"),
@@ -426,5 +425,20 @@ fn no_words_make_it_panic_or_say_more_than_a_line() {
             let text = error.to_string();
             assert!(!text.contains(char::is_control), "{line:?}: {text:?}");
         }
+    }
+}
+
+#[test]
+fn a_notify_socket_is_a_path_or_an_abstract_name() {
+    let socket = |line: &str| config_with(line).sdnotify_socket;
+    let longest = "x".repeat(107);
+    assert_eq!(socket(""), None);
+    assert_eq!(socket("--sdnotify-socket /a/b").unwrap().path(), Some(Path::new("/a/b")));
+    assert_eq!(socket(&format!("--sdnotify-socket={longest}")).unwrap().path(), Some(Path::new(&longest)));
+    assert_eq!(socket("--sdnotify-socket @a").unwrap().as_abstract(), Some(b"a".as_slice()));
+    // The socket in the bundle is the container's own, and it has a proxy already.
+    assert_eq!(socket("--sdnotify-socket /a -e --exec-process-spec x"), None);
+    for wrong in ["--sdnotify-socket=".to_owned(), format!("--sdnotify-socket {longest}x")] {
+        assert!(error(&format!("{NEEDED} {wrong}")).contains("--sdnotify-socket"), "{wrong}");
     }
 }

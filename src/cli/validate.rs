@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use log::LevelFilter;
 use nix::errno::Errno;
+use nix::sys::socket::UnixAddr;
 use nix::unistd::{AccessFlags, access};
 
 use super::options::Given;
@@ -76,9 +77,9 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             opts: given.runtime_opts,
             no_pivot: given.no_pivot,
             no_new_keyring: given.no_new_keyring,
-            replace_listen_pid: given.replace_listen_pid,
         },
         container_pid_file,
+        replace_listen_pid: given.replace_listen_pid,
         timeout: u64::try_from(given.timeout).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs),
         stdio: match (given.terminal, given.stdin) {
             (true, _) => Stdio::Terminal,
@@ -101,6 +102,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
                 delay: Duration::from_secs(exit_delay),
             }),
         },
+        sdnotify_socket: given.sdnotify_socket.filter(|_| !given.exec).map(notify_address).transpose()?,
         detach: if given.sync {
             Detach::Sync
         } else {
@@ -139,6 +141,18 @@ fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
 
 fn not_empty(option: &str, value: OsString) -> Result<PathBuf, CliError> {
     if value.is_empty() { invalid(format!("{option} must not be empty")) } else { Ok(value.into()) }
+}
+
+/// The address of a notify socket: a path, or `@NAME` of one that is no file.
+fn notify_address(socket: OsString) -> Result<UnixAddr, CliError> {
+    let path = not_empty("--sdnotify-socket", socket)?;
+    let address = match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => UnixAddr::new_abstract(name),
+        name => UnixAddr::new(name),
+    };
+    address.or_else(|errno| {
+        invalid(format!("--sdnotify-socket {} is not the address of a socket: {}", path.display(), errno.desc()))
+    })
 }
 
 fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {

@@ -94,8 +94,13 @@ impl Monitor {
         self.finish(FAILED);
     }
 
-    /// All that is to be there once the end is known: the rest of the output in the log, and the exit files.
+    /// All that is to be there once the end is known: the mark of an OOM, the rest of the output in the log, and the
+    /// exit files.
     fn write_end(&mut self, code: i32, now: Instant) -> End {
+        // First of all, as the cgroup may vanish at any moment.
+        self.look_for_oom(now);
+        self.close_oom();
+        self.pass_notifications(now);
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
@@ -180,6 +185,9 @@ impl Monitor {
         self.relay.close(&self.event_loop);
         for fifo in self.fifos.drain(..) {
             fifo.close(&self.event_loop);
+        }
+        if let Some(notify) = self.notify.take() {
+            notify.close(&self.event_loop);
         }
         self.sync.close();
         let durable = self.config.log.sync;

@@ -4,6 +4,7 @@ mod ending;
 
 use std::mem;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process;
 use std::time::Instant;
 
@@ -17,6 +18,8 @@ use nix::sys::signal::Signal;
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
+use crate::notify::NotifyProxy;
+use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{
@@ -101,6 +104,8 @@ struct Monitor {
     attach: Option<AttachSocket>,
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
+    notify: Option<NotifyProxy>,
+    oom: Option<OomWatch>,
     sync: SyncPipe,
     inherited: InheritedFds,
     oom_score: OomScore,
@@ -125,14 +130,20 @@ impl Monitor {
         let mut fifos = Vec::new();
         if let Some(bundle) = config.bundle() {
             let link_dir = config.attach.link_dir.as_deref();
-            let (socket, listener) =
-                AttachSocket::create(bundle, link_dir, &config.uuid).context(|| "cannot let clients attach")?;
+            let (socket, listener) = AttachSocket::create(bundle, link_dir, &config.uuid)?;
             attach = Some(socket);
             relay.listen(&event_loop, listener).context(|| "cannot watch the attach socket")?;
             for fifo in [Fifo::Ctl, Fifo::Winsz] {
-                fifos.push(ControlFifo::create(&event_loop, bundle, fifo).context(|| "cannot be controlled")?);
+                fifos.push(ControlFifo::create(&event_loop, bundle, fifo)?);
             }
         }
+        let notify = match (config.bundle(), config.sdnotify_socket) {
+            (Some(bundle), Some(host)) => Some(
+                NotifyProxy::create(&event_loop, bundle, host)
+                    .context(|| "cannot pass on the container's notifications")?,
+            ),
+            _ => None,
+        };
         Ok(Self {
             driver: Driver::new(config.timing),
             sync: SyncPipe::new(None, Dialect::of(&config)),
@@ -144,6 +155,8 @@ impl Monitor {
             attach,
             fifos,
             console,
+            notify,
+            oom: None,
             inherited,
             oom_score,
             short_side,
@@ -193,7 +206,7 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
-            listen_pid: passes_to_runtime(runtime.replace_listen_pid, [self.short_side, process::id()])?,
+            listen_pid: passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])?,
         };
         let spec = CallSpec {
             job: if self.config.is_exec() { reaper::Job::Exec } else { reaper::Job::Create },
@@ -234,7 +247,8 @@ impl Monitor {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), self.ending_timeout()]
+        let oom = self.oom.as_ref().and_then(OomWatch::next_timeout);
+        [self.driver.next_timeout(), self.relay.next_timeout(), self.log.deadline(), oom, self.ending_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -254,6 +268,8 @@ impl Monitor {
             Source::ConsoleListener => self.accept_console(now),
             Source::ConsoleConnection => self.receive_terminal(now),
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
+            Source::Oom => self.look_for_oom(now),
+            Source::Notify => self.pass_notifications(now),
         }
     }
 
@@ -283,6 +299,9 @@ impl Monitor {
         if self.log.deadline().is_some_and(|at| at <= now) {
             self.log.handle_deadline();
         }
+        if self.oom.as_ref().and_then(OomWatch::next_timeout).is_some_and(|at| at <= now) {
+            self.look_for_oom(now);
+        }
         if self.ending_timeout().is_some_and(|at| at <= now) {
             self.handle_ending_timeout(now);
         }
@@ -295,6 +314,10 @@ impl Monitor {
                     info!("the process is {pid}");
                     self.close_console();
                     self.relay.take_stderr_tail();
+                    // Before the caller lets it run.
+                    if self.oom_directories().next().is_some() {
+                        self.oom = OomWatch::start(&self.event_loop, pid.as_raw());
+                    }
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
                     sys::trim_heap();
@@ -352,13 +375,45 @@ impl Monitor {
         }
     }
 
+    /// Marks an OOM of the container, once.
+    fn look_for_oom(&mut self, now: Instant) {
+        if let Some(watch) = &mut self.oom
+            && watch.look(now)
+        {
+            oom::mark(self.oom_directories());
+            self.close_oom();
+        }
+    }
+
+    /// Where the caller looks for the mark of an OOM.
+    fn oom_directories(&self) -> impl Iterator<Item = &Path> {
+        self.config.exit.persist_dir.as_deref().into_iter().chain(self.config.bundle())
+    }
+
+    fn close_oom(&mut self) {
+        if let Some(watch) = self.oom.take() {
+            watch.close(&self.event_loop);
+        }
+    }
+
+    fn pass_notifications(&mut self, now: Instant) {
+        if let Some(notify) = &mut self.notify {
+            notify.handle(&self.event_loop, now);
+        }
+    }
+
     fn handle_requests(&mut self, source: Source) {
-        let (relay, log) = (&mut self.relay, &mut self.log);
+        let relay = &mut self.relay;
+        let mut reopen = false;
         for fifo in self.fifos.iter_mut().filter(|fifo| fifo.source() == source) {
             fifo.handle(&self.event_loop, |request| match request {
                 Request::Resize { height, width } => relay.resize(height, width),
-                Request::ReopenLogs => log.reopen(),
+                Request::ReopenLogs => reopen = true,
             });
+        }
+        // Once for all that came at once: what was read before goes to the old file in any case.
+        if reopen {
+            self.log.reopen();
         }
     }
 }

@@ -1,20 +1,25 @@
 //! The attach socket: where clients find it, and that it goes away at the end.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
 
 use log::warn;
-use nix::fcntl::OFlag;
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
+
+use crate::error::{Context, Result};
+use crate::socket_file::{self, remove_leftover};
 
 /// The longest path that a socket's address holds, its final NUL aside: `sun_path` has 108 bytes.
 const MAX_SOCKET_PATH: usize = 107;
+
+/// The name of the socket.
+const NAME: &str = "attach";
 
 /// How many clients may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -30,17 +35,17 @@ pub(crate) struct AttachSocket {
 impl AttachSocket {
     /// Makes the socket in the bundle, in place of what an earlier run left, and the link `UUID` to the bundle in
     /// `link_dir`, if there is one.
-    pub(crate) fn create(bundle: &Path, link_dir: Option<&Path>, uuid: &OsStr) -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn create(bundle: &Path, link_dir: Option<&Path>, uuid: &OsStr) -> Result<(Self, OwnedFd)> {
         let mut made = Self { socket: None, link: None };
         if let Some(dir) = link_dir {
-            let path = link_path(dir, uuid)?;
+            let path = link_path(dir, uuid);
             remove_leftover(&path)?;
-            symlink(bundle, &path).map_err(|error| explain("make the link", &path, &error))?;
+            symlink(bundle, &path).context(|| format!("cannot make the link {}", path.display()))?;
             made.link = Some(Made::at(path)?);
         }
-        let path = bundle.join("attach");
+        let path = bundle.join(NAME);
         remove_leftover(&path)?;
-        let listener = bind_in(bundle, &path).map_err(|error| explain("make the socket", &path, &error))?;
+        let listener = bind_in(bundle).context(|| format!("cannot make the socket {}", path.display()))?;
         made.socket = Some(Made::at(path)?);
         Ok((made, listener))
     }
@@ -97,8 +102,8 @@ impl Identity {
 }
 
 impl Made {
-    fn at(path: PathBuf) -> io::Result<Self> {
-        let identity = Identity::of(&path).map_err(|error| explain("find", &path, &error))?;
+    fn at(path: PathBuf) -> Result<Self> {
+        let identity = Identity::of(&path).context(|| format!("cannot find {}", path.display()))?;
         Ok(Self { path, identity })
     }
 
@@ -120,52 +125,33 @@ impl Made {
 
 /// The link's path. One that is exactly as long as a socket's address allows is made one character shorter: conmon does
 /// so, to keep it apart from addresses that were cut off there, and callers look for it under that name.
-fn link_path(dir: &Path, uuid: &OsStr) -> io::Result<PathBuf> {
-    let mut components = Path::new(uuid).components();
-    if !matches!((components.next(), components.next()), (Some(Component::Normal(name)), None) if name == uuid) {
-        let message = format!("the container's uuid is no file name: {}", uuid.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
+fn link_path(dir: &Path, uuid: &OsStr) -> PathBuf {
     let path = dir.join(uuid);
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() == MAX_SOCKET_PATH {
-        return Ok(PathBuf::from(OsStr::from_bytes(&bytes[..MAX_SOCKET_PATH - 1])));
+        return PathBuf::from(OsStr::from_bytes(&bytes[..MAX_SOCKET_PATH - 1]));
     }
-    Ok(path)
+    path
 }
 
-/// Removes whatever an earlier run left, as conmon does; a link, not what it leads to.
-fn remove_leftover(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(explain("replace", path, &error)),
-        _ => Ok(()),
-    }
-}
-
-/// A socket at `path` in `dir` that clients can connect to.
-fn bind_in(dir: &Path, path: &Path) -> io::Result<OwnedFd> {
+/// A socket in `dir` that clients can connect to.
+fn bind_in(dir: &Path) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     // Before it is bound, so that its file never has another mode.
     fchmod(&listener, Mode::S_IRWXU)?;
-    let dir: File = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(dir)?;
-    let name = path.file_name().unwrap_or_default();
-    // The path by which the directory is reached may be longer than an address; this one never is.
-    let address = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
-    bind(listener.as_raw_fd(), &UnixAddr::new(&address)?)?;
+    socket_file::bind(&listener, dir, NAME)?;
     listen(&listener, Backlog::new(BACKLOG)?)?;
     Ok(listener)
 }
 
-fn explain(what: &str, path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-    use nix::sys::socket::{MsgFlags, connect, send};
+    use nix::sys::socket::{MsgFlags, UnixAddr, connect, send};
 
     use super::*;
     use crate::relay::tests::Directory;
@@ -272,16 +258,7 @@ mod tests {
 
         let missing = directory.path().join("missing");
         let error = AttachSocket::create(&bundle, Some(&missing), OsStr::new("uuid")).expect_err("no such directory");
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn a_uuid_that_leads_elsewhere_is_refused() {
-        let directory = Directory::new();
-        for uuid in ["", ".", "..", "a/b", "/etc/passwd", "a/"] {
-            let error = link_path(directory.path(), OsStr::new(uuid)).expect_err(uuid);
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        }
+        assert!(error.to_string().contains("No such file or directory"), "{error}");
     }
 
     #[test]

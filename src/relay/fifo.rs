@@ -14,6 +14,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::rearm;
+use crate::error::{Context, Result};
+use crate::socket_file::remove_leftover;
 use crate::source::Source;
 
 /// The largest number of rows or columns.
@@ -90,22 +92,18 @@ pub(crate) struct ControlFifo {
 
 impl ControlFifo {
     /// Makes a fifo in the bundle, in place of what an earlier run left, and starts to watch it.
-    pub(crate) fn create(event_loop: &EventLoop<Source>, bundle: &Path, fifo: Fifo) -> io::Result<Self> {
+    pub(crate) fn create(event_loop: &EventLoop<Source>, bundle: &Path, fifo: Fifo) -> Result<Self> {
         let path = bundle.join(fifo.name());
-        let explain = |what: &str, error: &io::Error| {
-            io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display()))
-        };
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(explain("replace", &error)),
-            _ => {}
-        }
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP;
-        mkfifo(&path, mode).map_err(|error| explain("make", &error.into()))?;
+        remove_leftover(&path)?;
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP)
+            .context(|| format!("cannot make the fifo {}", path.display()))?;
         // For writing as well: then there always is a writer, and no hang-up when the last other one leaves.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags.bits()).open(&path);
-        let file = file.map_err(|error| explain("open", &error))?;
-        event_loop.watch(&file, fifo.source(), Interest::READABLE)?;
+        let file = file.context(|| format!("cannot open the fifo {}", path.display()))?;
+        event_loop
+            .watch(&file, fifo.source(), Interest::READABLE)
+            .context(|| format!("cannot watch the fifo {}", path.display()))?;
         Ok(Self { fifo, file, lines: Lines::default() })
     }
 

@@ -1453,6 +1453,6 @@ fn alone(name: &str, test: impl FnOnce()) {
 /// The memory that only this process has, in KiB.
 fn private_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("smaps_rollup");
-    let value = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("Private_Dirty");
+    let value = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("Anonymous");
     value.trim().trim_end_matches(" kB").parse().expect("a number")
 }

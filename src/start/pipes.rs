@@ -112,15 +112,15 @@ mod tests {
 
     #[test]
     fn a_start_pipe_may_be_nonblocking() {
-        let (start, caller) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
+        let (receiver, caller) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).unwrap();
         let (tell, told) = mpsc::channel();
         let waiter = thread::spawn(move || {
             tell.send(gettid()).unwrap();
-            StartPipe(Some(start)).wait().map_err(|error| error.to_string())
+            StartPipe(Some(receiver)).wait().map_err(|error| error.to_string())
         });
         let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
         // Until it found the pipe empty and sleeps, or has ended.
-        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S ")) {
+        while fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") S ")) {
             thread::yield_now();
         }
         let _ = write(&caller, b"x");

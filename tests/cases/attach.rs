@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Client, Out, Sandbox, Script, Sink, Step, descriptors, script};
 
-use crate::{SOON, dunnage};
+use crate::{SOON, dunnage, idle};
 
 #[test]
 fn e01_attach_works_at_any_path_length() {
@@ -291,6 +291,28 @@ fn e21_an_exit_does_not_wait_for_a_client_that_does_not_read() {
     assert_eq!(monitor.exit_code_within(SOON), "137");
     reading.receive_all();
     monitor.long().wait_end(Deadline::after(SOON), "the monitor, with a client that does not read");
+}
+
+#[test]
+fn e21_the_log_gets_the_rest_of_a_stream_that_was_paused() {
+    let sandbox = Sandbox::new();
+    let go = sandbox.event("go");
+    sandbox.script(&Script::new([Step::wait("go"), Step::Flood(Out::Stdout)]));
+    let mut monitor = dunnage(&sandbox).start();
+    let payload = monitor.payload();
+    let stuck = monitor.attach();
+    monitor.accepted(1);
+    go.fire();
+    wait::readable(&stuck, Deadline::usual(), "output");
+    // Everything is full now, the container's pipe too.
+    idle(monitor.long());
+    let io = fs::read_to_string(payload.proc_dir().join("io")).expect("the payload's counters");
+    let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("a counter");
+    let written: usize = written.parse().expect("a number");
+    payload.signal(9);
+    assert_eq!(monitor.exit_code_within(SOON), "137");
+    let logged = monitor.log().stream(Out::Stdout).len();
+    assert!(logged >= written, "{logged} bytes of {written} are in the log");
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! Group A: exit codes.
+//! Group A: exit codes and exit files.
 
 use std::fs;
+use std::io::Read;
+use std::time::Duration;
 
-use dunnage_testing::{Sandbox, Script, Step};
+use dunnage_testing::wait::{self, Arrivals, Deadline};
+use dunnage_testing::{Sandbox, Script, Status, Step};
 
 use crate::{SOON, dunnage};
 
@@ -77,4 +80,69 @@ fn a06_the_exit_code_does_not_wait_for_a_client_that_reads_slowly() {
     go.fire();
     assert_eq!(monitor.exit_code_within(SOON), "3");
     drop(client);
+}
+
+#[test]
+fn an_exit_file_that_cannot_be_written_costs_the_other_nothing() {
+    for lost in [Sandbox::persist, Sandbox::exits] {
+        let sandbox = Sandbox::new();
+        let end = sandbox.event("end");
+        sandbox.script(&Script::new([Step::wait("end"), Step::Exit(5)]));
+        let mut monitor = dunnage(&sandbox).start();
+        monitor.pid();
+        monitor.long();
+        fs::remove_dir_all(lost(&sandbox)).expect("the directory can be removed");
+        end.fire();
+        monitor.end();
+        let written = [sandbox.exit_file(), sandbox.persist().join("exit")].map(|file| fs::read_to_string(file).ok());
+        assert!(written.contains(&Some("5".to_owned())), "{written:?}");
+    }
+}
+
+#[test]
+fn the_caller_may_remove_everything_once_the_exit_file_is_there() {
+    for _ in 0..10 {
+        let sandbox = Sandbox::with(&Script::new([Step::out("hello\n"), Step::Exit(5)]));
+        let ran = format!("echo ran >> {}", sandbox.root().join("ran").display());
+        let mut monitor = dunnage(&sandbox).sync().socket_dir().exit_command(&[Step::shell(&ran)]).start();
+        assert_eq!(monitor.exit_code(), "5");
+        for dir in [sandbox.bundle(), sandbox.persist()] {
+            let _ = fs::remove_dir_all(dir);
+        }
+        let _ = fs::remove_file(sandbox.log());
+        assert_eq!(monitor.status(), Status::Exited(5), "{}", monitor.stderr());
+        assert_eq!(fs::read_to_string(sandbox.root().join("ran")).expect("the command ran"), "ran\n");
+        assert_eq!(fs::read_dir(sandbox.sockets()).expect("the socket directory").count(), 0, "the link is removed");
+    }
+}
+
+#[test]
+fn an_exit_file_appears_whole_and_after_the_persistent_one() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(123)]));
+    let arrivals = Arrivals::watch(&[&sandbox.exits(), &sandbox.persist()]);
+    let mut monitor = dunnage(&sandbox).start();
+    monitor.pid();
+    assert_eq!(monitor.exit_code(), "123");
+    monitor.end();
+    let arrived = arrivals.so_far().into_iter().filter(|(name, _)| name == "exit" || name == sandbox.id());
+    let by_rename = true;
+    let expected = ["exit", sandbox.id()].map(|name| (name.to_owned(), by_rename));
+    assert_eq!(arrived.collect::<Vec<_>>(), expected);
+    // No temporary file is left.
+    assert_eq!(fs::read_dir(sandbox.exits()).expect("the directory").count(), 1);
+    assert_eq!(fs::read_dir(sandbox.persist()).expect("the directory").count(), 1);
+}
+
+#[test]
+fn inherited_descriptors_are_closed_before_the_exit_file_is_there() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(5)]));
+    let (mut ours, its) = std::io::pipe().expect("a pipe");
+    let monitor = dunnage(&sandbox).fd(its.into(), 7).exit_command(&[]).option("--exit-delay", "600");
+    let mut monitor = monitor.start();
+    monitor.pid();
+    assert_eq!(monitor.exit_code(), "5");
+    assert!(!monitor.long().has_ended(), "it waits for its delay");
+    // Runtime and container have ended: whoever still had it would be the monitor.
+    wait::readable(&ours, Deadline::after(Duration::ZERO), "the end of an inherited pipe");
+    assert_eq!(ours.read(&mut [0]).expect("a pipe can be read"), 0);
 }

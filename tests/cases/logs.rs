@@ -1,6 +1,7 @@
 //! Group F: logs.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Log, Out, Sandbox, Script, Step, script};
@@ -222,6 +223,22 @@ fn a_control_line_may_come_in_pieces() {
     end.fire();
     assert_eq!(monitor.exit_code(), "0");
     assert!(monitor.log().is(b"after\n", b""));
+}
+
+#[test]
+fn a_log_that_is_no_regular_file_is_never_replaced() {
+    let sandbox = Sandbox::new();
+    let end = sandbox.event("end");
+    sandbox.script(&Script::new([Step::Lines(Out::Stdout, 1000, 100), Step::wait("end"), Step::Exit(3)]));
+    // Only the link would be lost if it went wrong.
+    symlink("/dev/null", sandbox.log()).expect("a link");
+    let mut monitor = dunnage(&sandbox).option("--log-size-max", "1000").start();
+    monitor.pid();
+    monitor.control("2 0 0\n");
+    end.fire();
+    assert_eq!(monitor.exit_code(), "3");
+    monitor.end();
+    assert_eq!(fs::read_link(sandbox.log()).expect("it is a link still").to_str(), Some("/dev/null"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! reaper that it shows (`r13`). `docs/differences.md` lists the rows that do not apply.
 
 mod attach;
+mod exec;
 mod exit_codes;
 mod exit_command;
 mod logs;
@@ -12,10 +13,14 @@ mod reaping;
 mod runtime_calls;
 mod sync_pipe;
 mod terminal;
+mod timeouts;
 
+use std::fs;
+use std::thread::sleep;
 use std::time::Duration;
 
-use dunnage_testing::{Monitor, Sandbox, Tool};
+use dunnage_testing::wait::{self, Deadline};
+use dunnage_testing::{Monitor, Process, Sandbox, Tool};
 
 /// How soon something must have happened that must not be delayed: below every grace period, and enough for a busy
 /// machine.
@@ -24,4 +29,14 @@ const SOON: Duration = Duration::from_secs(3);
 /// dunnage, to be started in the sandbox.
 fn dunnage(sandbox: &Sandbox) -> Monitor<'_> {
     sandbox.monitor(&Tool::under_test())
+}
+
+/// Waits until a process has nothing to do: it does not run for a while.
+fn idle(process: &Process) {
+    let ran = || fs::read_to_string(process.proc_dir().join("schedstat")).expect("the time it ran");
+    wait::eventually(Deadline::usual(), "the process to be idle", || {
+        let before = ran();
+        sleep(Duration::from_millis(50));
+        before == ran()
+    });
 }

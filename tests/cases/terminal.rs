@@ -5,7 +5,7 @@ use std::fs;
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Console, Out, Sandbox, Script, Step, script};
 
-use crate::dunnage;
+use crate::{dunnage, idle};
 
 fn size() -> Step {
     Step::run(&["stty", "size"])
@@ -93,13 +93,8 @@ fn k04_a_size_without_a_terminal_is_nothing() {
     fs::rename(sandbox.log(), &old).expect("the log can be renamed");
     monitor.control("2 0 0\n");
     wait::file_exists(&sandbox.log(), Deadline::usual());
-    let busy = || fs::read_to_string(monitor.long().proc_dir().join("schedstat")).expect("the time it ran");
     // The writers have left: a monitor that spins on that would run now.
-    wait::eventually(Deadline::usual(), "the monitor to be idle", || {
-        let before = busy();
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        before == busy()
-    });
+    idle(monitor.long());
     end.fire();
     assert_eq!(monitor.exit_code(), "3");
 }

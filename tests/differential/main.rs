@@ -5,6 +5,7 @@
 mod attach;
 mod command_line;
 mod compare;
+mod exec;
 mod exit;
 mod intended;
 mod logs;

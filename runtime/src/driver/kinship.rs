@@ -1,6 +1,7 @@
 //! What a reported PID is to this process (R9, R10).
 
 use std::fs;
+use std::iter;
 
 use nix::unistd::Pid;
 
@@ -37,15 +38,13 @@ pub(super) fn examine(pid: Pid, pidfd: &Pidfd) -> Kinship {
 
 /// Whether the parents of `pid` lead to this process.
 pub(super) fn is_descendant(pid: Pid) -> bool {
-    let mut pid = pid;
-    for _ in 0..MAX_DEPTH {
-        match parent_of(pid) {
-            Some(parent) if parent == Pid::this() => return true,
-            Some(parent) if parent.as_raw() > 1 => pid = parent,
-            _ => return false,
-        }
-    }
-    false
+    ancestors(pid).any(|ancestor| ancestor == Pid::this())
+}
+
+/// The parents of `pid`, from its own on upwards.
+pub(super) fn ancestors(pid: Pid) -> impl Iterator<Item = Pid> {
+    let up = |pid: &Pid| parent_of(*pid).filter(|parent| parent.as_raw() > 0);
+    iter::successors(Some(pid), up).skip(1).take(MAX_DEPTH)
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {

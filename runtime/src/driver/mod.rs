@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use log::{debug, warn};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpgid};
 
@@ -44,6 +46,8 @@ struct Process {
     role: Role,
     pid: Pid,
     pidfd: Pidfd,
+    /// Whether the event loop tells of its end. If not, each SIGCHLD may be about it.
+    is_watched: bool,
 }
 
 /// Whether a process has ended.
@@ -209,19 +213,23 @@ impl Driver {
         watched: Watched,
     ) {
         let Some(process) = self.processes.iter().find(|process| process.watched == watched) else { return };
-        match (process.role, process.end()) {
-            (Role::Child(child), _) => self.collect(event_loop, now, child),
-            (_, End::NotYet) => return,
-            (role @ Role::Runtime(call), End::Gone(status)) => {
+        match process.role {
+            // It is asked there alone: a status can be had only once (R2).
+            Role::Child(child) => self.collect(event_loop, now, child),
+            role @ Role::Runtime(call) => {
+                let status = match process.end() {
+                    End::NotYet => return,
+                    End::Gone(status) => status,
+                    // Not seen: a runtime is a child of this process.
+                    End::Unreaped => ExitStatus::Unknown,
+                };
                 self.give_up(event_loop, role);
                 self.reaper.handle_runtime_exit(now, call, status);
             }
-            (role @ Role::Runtime(call), End::Unreaped) => {
-                // Not seen: a runtime is a child of this process.
-                self.give_up(event_loop, role);
-                self.reaper.handle_runtime_exit(now, call, ExitStatus::Unknown);
-            }
-            (role @ Role::Leftover(call), End::Gone(_) | End::Unreaped) => {
+            role @ Role::Leftover(call) => {
+                if matches!(process.end(), End::NotYet) {
+                    return;
+                }
                 self.give_up(event_loop, role);
                 self.reaper.handle_process_exit(now, call);
             }
@@ -231,6 +239,11 @@ impl Driver {
 
     /// SIGCHLD arrived. To be called after the exits of the same round, whose processes have their owners.
     pub fn handle_sigchld<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
+        let unwatched: Vec<Watched> =
+            self.processes.iter().filter(|process| !process.is_watched).map(|process| process.watched).collect();
+        for watched in unwatched {
+            self.handle_exit(event_loop, now, watched);
+        }
         self.reaper.handle_sigchld(now);
         self.carry_out(event_loop, now);
     }
@@ -354,11 +367,12 @@ impl Driver {
     fn watch<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, role: Role, pid: Pid, pidfd: Pidfd) {
         let watched = Watched(self.next_watched);
         self.next_watched += 1;
-        if let Err(error) = event_loop.watch(&pidfd, S::from(watched), Interest::READABLE) {
-            // Without memory in the kernel; its end would go unnoticed.
-            log::error!("cannot watch process {pid}: {error}");
+        let watch = event_loop.watch(&pidfd, S::from(watched), Interest::READABLE);
+        if let Err(error) = &watch {
+            // At the user's limit of watches, or without memory.
+            warn!("cannot watch process {pid}, whose end is noticed at the next SIGCHLD: {error}");
         }
-        self.processes.push(Process { watched, role, pid, pidfd });
+        self.processes.push(Process { watched, role, pid, pidfd, is_watched: watch.is_ok() });
     }
 
     /// Starts to watch the process that was examined for `call`. One that has exited already is reported at once.
@@ -437,7 +451,18 @@ impl Driver {
             self.signal(role, Signal::SIGSTOP);
             self.trees.extend(Tree::new(root).map(|tree| (child, tree)));
         }
-        self.trees.iter_mut().find(|(of, _)| *of == child).map_or(Walk::Settled, |(_, tree)| tree.stop_slice())
+        let adopted = if self.reaper.is_main(child) { self.adopted(root) } else { Vec::new() };
+        let tree = self.trees.iter_mut().find(|(of, _)| *of == child);
+        tree.map_or(Walk::Settled, |(_, tree)| tree.stop_slice(&adopted))
+    }
+
+    /// The children that nobody started from here: daemons of the container's, which their parents left. What is above
+    /// `root` is its runtime's.
+    fn adopted(&self, root: Pid) -> Vec<Pid> {
+        let above: Vec<Pid> = kinship::ancestors(root).take_while(|&pid| pid != Pid::this()).collect();
+        let mut children = tree::children_of(Pid::this());
+        children.retain(|pid| !above.contains(pid) && self.processes.iter().all(|process| process.pid != *pid));
+        children
     }
 
     fn kill_tree(&mut self, child: ChildId) -> Walk {
@@ -463,7 +488,9 @@ impl Driver {
 
     fn read_pid_file(&mut self, call: CallId) -> PidFile {
         let Some(files) = self.files_of(call) else { return PidFile::Absent };
-        match File::open(&files.pid_file) {
+        // Whatever is there is not waited for: it may be a fifo.
+        let open = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&files.pid_file);
+        match open {
             Err(error) if error.kind() == io::ErrorKind::NotFound => PidFile::Absent,
             Err(error) => PidFile::Invalid(error.to_string()),
             Ok(file) => {

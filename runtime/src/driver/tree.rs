@@ -17,7 +17,7 @@ use crate::sys::Pidfd;
 /// How many processes are seen to before the loop has its turn.
 const SLICE: usize = 128;
 
-/// A process and all that is below it.
+/// A process and all that is below it; for the shim's main process also what its daemons left to the shim.
 #[derive(Debug)]
 pub(super) struct Tree {
     /// The root first, and each before those below it.
@@ -43,8 +43,11 @@ impl Tree {
         Some(Self { members: vec![Member { pid: root, started, parent: 0 }], position: 0, settled: true })
     }
 
-    /// Goes on with the walk for one slice.
-    pub(super) fn stop_slice(&mut self) -> Walk {
+    /// Goes on with the walk for one slice. What was `adopted` by this process belongs to the tree as well.
+    pub(super) fn stop_slice(&mut self, adopted: &[Pid]) -> Walk {
+        if self.position == 0 {
+            self.find(adopted, 0);
+        }
         for _ in 0..SLICE {
             if self.position == self.members.len() {
                 self.position = 0;
@@ -74,8 +77,9 @@ impl Tree {
         let member = self.members[place];
         let Some(stat) = Stat::of(member.pid).filter(|stat| stat.started == member.started) else { return };
         match stat.state {
-            b'Z' | b'X' => return,
-            b'T' | b't' => {}
+            b'X' => return,
+            // A zombie may be the first thread of a process that lives on.
+            b'T' | b't' | b'Z' => {}
             _ => {
                 self.settled = false;
                 // The root is stopped by the pidfd that the driver holds.
@@ -84,12 +88,17 @@ impl Tree {
                 }
             }
         }
-        for pid in children_of(member.pid) {
+        self.find(&children_of(member.pid), place);
+    }
+
+    /// Takes in and stops what is not known yet. Who was adopted has no parent among the members.
+    fn find(&mut self, pids: &[Pid], parent: usize) {
+        for &pid in pids {
             if self.members.iter().any(|known| known.pid == pid && is(known)) {
                 continue;
             }
-            let Some(started) = Stat::of(pid).map(|stat| stat.started) else { continue };
-            let found = Member { pid, started, parent: place };
+            let Some(Stat { started, .. }) = Stat::of(pid) else { continue };
+            let found = Member { pid, started, parent };
             self.members.push(found);
             self.settled = false;
             self.signal(found, Signal::SIGSTOP);
@@ -116,7 +125,7 @@ fn is(member: &Member) -> bool {
 }
 
 /// The children of all threads of `pid`.
-fn children_of(pid: Pid) -> Vec<Pid> {
+pub(super) fn children_of(pid: Pid) -> Vec<Pid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut children = Vec::new();
     for thread in threads.flatten() {

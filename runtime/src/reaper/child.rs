@@ -57,6 +57,12 @@ impl Reaper {
         self.push_child(pid, Kind::Helper, None)
     }
 
+    /// Whether the child is what the shim is there for.
+    #[must_use]
+    pub fn is_main(&self, id: ChildId) -> bool {
+        self.children.iter().any(|child| child.id == id && child.kind == Kind::Main)
+    }
+
     /// Registers the process of a call that has just ended.
     pub(super) fn add_child(&mut self, now: Instant, call: &Call, pid: Pid) {
         let kind = if call.is_main() { Kind::Main } else { Kind::Exec };
@@ -176,8 +182,8 @@ impl Reaper {
                     self.deadlines.cancel(Timer::Child(id));
                     self.actions.push_back(Action::KillChild(id));
                 }
-                State::Stopping { limit, .. } => self.kill_tree(id, limit),
-                State::Killing { .. } | State::Killed { .. } | State::Ended => {}
+                // Its tree is on the way already, and takes a moment only.
+                State::Stopping { .. } | State::Killing { .. } | State::Killed { .. } | State::Ended => {}
             }
         }
     }

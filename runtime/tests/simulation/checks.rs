@@ -295,14 +295,20 @@ impl World<'_> {
 
     fn check_cleaned_up(&self, number: usize, failure: &Failure) -> Result<(), Fault> {
         let call = &self.calls[number];
-        let Some(uid) = call.process.filter(|_| call.last_read_is_true) else { return Ok(()) };
+        // Its file is what it was when the call looked.
+        let settled =
+            self.kernel.processes[call.runtime].has_exited() && !call.plan.writes.iter().any(|write| write.late);
+        let Some(uid) = call.process.filter(|_| call.file_is_true && settled) else { return Ok(()) };
         let process = &self.kernel.processes[uid];
         let refused = matches!(failure, Failure::Swept(_) | Failure::NotOurs(_))
             || call.swept.contains(&process.pid)
             || self.is_watched(uid)
-            || call.examined.is_none_or(|(examined, kinship)| examined != uid || kinship == Kinship::None);
+            || call.examined.is_some_and(|(examined, kinship)| examined != uid || kinship == Kinship::None);
         let shared = self.is_named_by_others(number, process.pid);
         let given_time_to_die = process.is_stuck() || matches!(process.state, State::Ending(_)) || refused || shared;
+        // A loop that was held up until the shutdown is over has time for nothing more.
+        let over = self.shutdown.is_some_and(|shutdown| self.kernel.now >= shutdown.ends);
+        let given_time_to_die = given_time_to_die || over;
         let own = self.kernel.descends(uid) || process.has_exited();
         must!(given_time_to_die || !own || process.has_exited(), "R15: the process of call {number} was left running");
         // What was another's to reap then may come down to the shim later: that is the sweep's.
@@ -345,7 +351,11 @@ impl World<'_> {
             process.exited_at.is_some_and(|exited| exited >= deadline),
             "R17: child {number} ended in time, and is said to have timed out"
         );
-        let tree = child.tree.clone().unwrap_or_default();
+        let mut tree = child.tree.clone().unwrap_or_default();
+        // Where somebody else killed some of it during the walk, what was not seen yet is no longer below.
+        if child.killed_alive == Some(true) && self.last_kill < child.expired {
+            tree.extend(&child.below);
+        }
         let born_of = |uid: Uid| self.kernel.processes[uid].parent;
         for uid in child.uid + 1..self.kernel.processes.len() {
             let process = &self.kernel.processes[uid];
@@ -360,25 +370,23 @@ impl World<'_> {
         let Some(shutdown) = self.shutdown else { return Err("R19: a shutdown ended that never began".into()) };
         let awaited = self.children.iter().filter(|child| !child.over && child.call.is_some());
         let mut expected: Vec<Pid> = awaited.map(|child| self.pid(child.uid)).collect();
+        // An abandoned runtime; what is a zombie by now may have been seen as gone.
+        let stuck = self.abandoned.iter().filter(|&&uid| self.kernel.is_child(uid));
+        expected.extend(stuck.filter(|&&uid| !self.kernel.processes[uid].has_exited()).map(|&uid| self.pid(uid)));
         if left.is_empty() {
             must!(expected.is_empty(), "R20: {expected:?} were not named");
             must!(self.calls.iter().all(|call| call.ended.is_some()), "R19: a call was still in progress");
             return Ok(());
         }
         must!(self.kernel.now >= shutdown.ends, "R19: the shutdown ended before its deadline with {left:?} left");
-        // What did not die for its call either, and nobody has reaped; or what died a moment ago.
-        let lives = |pid: &Pid| {
-            self.kernel.by_pid(pid.as_raw()).is_some_and(|uid| self.kernel.is_child(uid))
-                || self.kernel.processes.iter().any(|process| {
-                    process.pid == pid.as_raw() && process.exited_at.is_none_or(|exited| exited == self.kernel.now)
-                })
-        };
+        // What did not die for its call either; or what did, and whose end was not seen yet.
+        let lives = |pid: &Pid| self.kernel.by_pid(pid.as_raw()).is_some_and(|uid| self.kernel.is_child(uid));
+        let watched = |pid: &Pid| self.watches.iter().any(|watch| self.pid(watch.uid) == *pid);
         expected.retain(|pid| !left.contains(pid));
         must!(expected.is_empty(), "R20: {expected:?} were not named");
         let named_twice = left.windows(2).any(|pair| pair[0] == pair[1]);
         must!(!named_twice, "R20: {left:?} names one twice");
-        let registered = |pid: &Pid| self.children.iter().any(|child| !child.over && self.pid(child.uid) == *pid);
-        must!(left.iter().all(|pid| lives(pid) || registered(pid)), "R20: {left:?} names what is not left");
+        must!(left.iter().all(|pid| lives(pid) || watched(pid)), "R20: {left:?} names what is not left");
         Ok(())
     }
 }

@@ -60,7 +60,7 @@ pub(super) enum What {
     },
     /// SIGTERM, SIGINT or SIGQUIT.
     Signal(i32),
-    /// Somebody kills the process of the newest call with this signal.
+    /// Somebody kills the processes of all calls with this signal.
     Kill(i32),
     Shutdown(Time),
     /// The loop is held up for so long.
@@ -168,13 +168,32 @@ impl History {
         let mut random = Random::new(seed);
         let random = &mut random;
         let bounds = Bounds::draw(random);
-        let pid_max = random.pick(&[24, 40, 40, 100, 300]);
+        let pid_max = random.pick(&[12, 24, 40, 40, 100, 300, 700]);
         let old_kernel = random.percent(20);
         let count = random.between(1, 14);
         let span = random.pick(&[100, 3_000, 20_000, 90_000]);
         let mut steps: Vec<Step> = (0..count)
             .map(|_| Step { at: random.between(0, span), what: What::draw(random, pid_max, &bounds) })
             .collect();
+        // Where things meet: at the timeout of a process it is killed, the loop is held up, or there is a shutdown.
+        for step in steps.clone() {
+            let What::Call(plan) = step.what else { continue };
+            let Some(limit) = plan.timeout.filter(|limit| limit.since_request) else { continue };
+            let at = step.at + limit.after;
+            if random.percent(30) {
+                steps.push(Step { at: at + random.between(0, 4), what: What::Kill(9) });
+            }
+            if random.percent(20) {
+                steps.push(Step {
+                    at: at.saturating_sub(random.between(0, 200)),
+                    what: What::Stall(random.pick(&[100, 1_000])),
+                });
+            }
+            if random.percent(10) {
+                let within = bounds.stop_budget + random.between(0, 50);
+                steps.push(Step { at: at.saturating_sub(within - bounds.stop_budget), what: What::Shutdown(within) });
+            }
+        }
         if random.percent(40) {
             let within = bounds.stop_budget + random.pick(&[0, 0, 500, 3_000, 20_000]);
             steps.push(Step { at: random.between(0, span + 5_000), what: What::Shutdown(within) });
@@ -189,7 +208,7 @@ impl What {
         match random.between(0, 99) {
             0..=54 => Self::Call(Box::new(CallPlan::draw(random, pid_max, bounds))),
             55..=69 => Self::Orphans {
-                count: random.pick(&[1, 1, 2, 5, 40, 290]),
+                count: random.pick(&[1, 1, 2, 5, 40, 650]),
                 live: random.time(10_000),
                 interval: random.pick(&[0, 0, 1, 30, 700]),
             },
@@ -225,7 +244,7 @@ impl CallPlan {
             exits: random.percent(90).then(|| (random.time(100_000), random.pick(&[0, 1, 7]))),
             ignores_term: random.percent(40),
             stuck: random.percent(6).then(|| (random.time(5_000), random.time(100_000))),
-            forks: random.percent(30).then(|| (random.pick(&[1, 3, 9]), random.pick(&[1, 50, 2_000]))),
+            forks: random.percent(30).then(|| (random.pick(&[1, 3, 9, 14]), random.pick(&[1, 1, 50, 2_000]))),
             reaps_after: random.percent(40).then(|| random.time(2_000)),
             holds_output: random.percent(50),
             leads: random.percent(85),

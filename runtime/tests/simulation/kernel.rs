@@ -198,7 +198,7 @@ impl Kernel {
             Event::Exit(uid, code) if self.runs(uid) => self.exit(uid, ExitStatus::Code(code)),
             Event::Fork(uid) if self.runs(uid) => {
                 let namespace = self.processes[uid].namespace;
-                let leads = self.queued % 3 == 0;
+                let leads = self.queued.is_multiple_of(3);
                 let plan = Plan { leads, ignores_term: true, exits: Some((90_000, 0)), ..Plan::default() };
                 self.spawn(Some(uid), namespace, plan, None);
             }

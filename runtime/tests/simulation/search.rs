@@ -35,6 +35,12 @@ fn fault_of(history: &History) -> Option<Fault> {
     result.unwrap_or_else(|_| Err("the reaper panicked".into())).err()
 }
 
+/// What is wrong with a seed.
+#[allow(dead_code, reason = "the mutants' test asks")]
+pub(super) fn fault_of_seed(seed: u64) -> Option<Fault> {
+    fault_of(&History::draw(seed))
+}
+
 /// Tells of a seed that fails: the fault, the shortest history found that has it, and what happened in that.
 pub(super) fn report(seed: u64) -> Option<String> {
     let mut history = History::draw(seed);

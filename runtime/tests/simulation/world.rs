@@ -39,6 +39,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing that the checks ask")]
 pub(super) struct Call {
     pub(super) id: CallId,
     pub(super) plan: CallPlan,
@@ -78,7 +79,12 @@ pub(super) struct Child {
     pub(super) deadline: Option<Time>,
     pub(super) over: bool,
     pub(super) signals: Vec<i32>,
-    /// Its tree, once that is stopped.
+    /// What was below it when its time was over.
+    pub(super) below: Vec<Uid>,
+    pub(super) expired: Time,
+    /// Whether it was still there when that began to be killed.
+    pub(super) killed_alive: Option<bool>,
+    /// What of that was stopped.
     pub(super) tree: Option<Vec<Uid>>,
 }
 
@@ -100,9 +106,13 @@ pub(super) struct World<'a> {
     pub(super) calls: Vec<Call>,
     pub(super) children: Vec<Child>,
     pub(super) shutdown: Option<Shutdown>,
+    /// What did not die for its call.
+    pub(super) abandoned: Vec<Uid>,
     /// The shim has ended.
     pub(super) ended: bool,
     stalled_until: Time,
+    /// When somebody else last killed processes.
+    pub(super) last_kill: Time,
     /// How long the loop was held up in all.
     pub(super) stalled: Time,
     pub(super) checks: Checks,
@@ -112,7 +122,7 @@ pub(super) struct World<'a> {
 
 /// Plays `history` to its end, and says what it found wrong.
 pub(super) fn play(history: &History) -> Result<(), Fault> {
-    World::new(history, false).run().map(|_| ())
+    World::new(history, false).run()
 }
 
 /// Plays it again and returns what happened, one line each.
@@ -135,9 +145,11 @@ impl<'a> World<'a> {
             calls: Vec::new(),
             children: Vec::new(),
             shutdown: None,
+            abandoned: Vec::new(),
             ended: false,
             stalled_until: 0,
             stalled: 0,
+            last_kill: 0,
             checks: Checks::default(),
             trace: traced.then(Vec::new),
         }
@@ -147,6 +159,7 @@ impl<'a> World<'a> {
         let mut steps = self.history.steps.iter().peekable();
         let mut waiting: Vec<&What> = Vec::new();
         let mut rounds_now = 0;
+        let mut rounds = 0;
         while !self.ended {
             let mut next = [self.kernel.next_event(), steps.peek().map(|step| step.at)].into_iter().flatten().min();
             if let Some(wake) = self.next_wake() {
@@ -157,8 +170,9 @@ impl<'a> World<'a> {
             }
             let Some(next) = next else { break };
             rounds_now = if next > self.kernel.now { 0 } else { rounds_now + 1 };
-            if rounds_now > 1_000 {
-                return Err("the loop spins".into());
+            rounds += 1;
+            if rounds_now > 1_000 || rounds > 20_000 {
+                return Err("R7: the loop does not come to rest".into());
             }
             self.kernel.now = self.kernel.now.max(next);
             while self.kernel.is_due() {
@@ -281,7 +295,8 @@ impl<'a> World<'a> {
                 }
             }
             What::Kill(signal) => {
-                if let Some(uid) = self.calls.iter().rev().find_map(|call| call.process) {
+                self.last_kill = self.kernel.now;
+                for uid in self.calls.iter().filter_map(|call| call.process) {
                     self.kernel.signal(uid, *signal);
                 }
             }
@@ -564,6 +579,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    #[allow(clippy::too_many_lines, reason = "one line or two for each action")]
     fn carry_out_one(&mut self, action: Action) -> Result<(), Fault> {
         let now = self.now();
         match action {
@@ -577,7 +593,8 @@ impl<'a> World<'a> {
                 self.kernel.signal(uid, signal as i32);
             }
             Action::AbandonRuntime(id) => {
-                self.target(Role::Runtime(self.call(id)), "AbandonRuntime")?;
+                let uid = self.target(Role::Runtime(self.call(id)), "AbandonRuntime")?;
+                self.abandoned.push(uid);
                 self.unwatch(Role::Runtime(self.call(id)));
             }
             Action::ReadPidFile(id) => {
@@ -726,6 +743,10 @@ impl<'a> World<'a> {
         let below: Vec<Uid> =
             (root + 1..self.kernel.processes.len()).filter(|&uid| self.kernel.is_below(uid, root)).collect();
         let mut walk = Walk::Settled;
+        if self.children[child].tree.is_none() {
+            self.children[child].below.clone_from(&below);
+            self.children[child].expired = self.kernel.now;
+        }
         let tree = self.children[child].tree.get_or_insert_default();
         let found = below.into_iter().filter(|uid| !tree.contains(uid)).take(TREE_SLICE).collect::<Vec<_>>();
         tree.extend(&found);
@@ -737,6 +758,8 @@ impl<'a> World<'a> {
     }
 
     fn kill_tree(&mut self, child: usize) -> Walk {
+        let alive = !self.kernel.processes[self.children[child].uid].has_exited();
+        self.children[child].killed_alive.get_or_insert(alive);
         let mut tree = self.children[child].tree.clone().unwrap_or_default();
         tree.retain(|&uid| matches!(self.kernel.processes[uid].state, State::Running | State::Stopped));
         tree.retain(|&uid| !self.kernel.processes[uid].is_stuck());
@@ -781,6 +804,9 @@ impl<'a> World<'a> {
             deadline,
             over: false,
             signals: Vec::new(),
+            below: Vec::new(),
+            expired: 0,
+            killed_alive: None,
             tree: None,
         });
     }

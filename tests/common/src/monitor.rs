@@ -10,7 +10,7 @@ use nix::unistd::pipe2;
 
 use crate::process::Process;
 use crate::running::{Pipes, Running};
-use crate::{Sandbox, Step, Tool, Wire};
+use crate::{Sandbox, Step, Tool, Wire, script};
 
 /// What the sync pipe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +35,15 @@ pub struct Monitor<'a> {
     env: Vec<(OsString, OsString)>,
     sync_pipe: SyncPipe,
     start_byte: bool,
+    attach_pipe: bool,
+    /// The number of the first of the monitor's pipes.
+    first_pipe: i32,
     prelude: Option<String>,
     extra_fds: Vec<(OwnedFd, i32)>,
 }
 
-/// Where the monitor finds its pipes.
-const SYNC_FD: i32 = 3;
-const START_FD: i32 = 4;
+/// `SD_LISTEN_FDS_START`.
+const LISTEN_FDS_START: i32 = 3;
 
 impl<'a> Monitor<'a> {
     pub(crate) fn new(sandbox: &'a Sandbox, tool: &Tool) -> Self {
@@ -53,6 +55,8 @@ impl<'a> Monitor<'a> {
             env: sandbox.environment(),
             sync_pipe: SyncPipe::Pipe,
             start_byte: true,
+            attach_pipe: false,
+            first_pipe: LISTEN_FDS_START,
             prelude: None,
             extra_fds: Vec::new(),
         }
@@ -111,6 +115,34 @@ impl<'a> Monitor<'a> {
         self.without("--conmon-pidfile").flag("--sync")
     }
 
+    /// A process in the container, without a bundle: `--exec`, whose process spec is the bundle's script.
+    #[must_use]
+    pub fn exec(self) -> Self {
+        let spec = self.sandbox.bundle().join(script::FILE);
+        self.without("-b").flag("--exec").option("--exec-process-spec", spec)
+    }
+
+    /// The same as CRI-O's ExecSync calls it.
+    #[must_use]
+    pub fn exec_sync(self) -> Self {
+        self.exec()
+            .legacy()
+            .sync()
+            .without("-u")
+            .without("--full-attach")
+            .without("--exit-dir")
+            .without("--persist-dir")
+    }
+
+    /// The same as Podman calls it: with a bundle of its own, and started only at a second start byte, once the caller
+    /// was told on the attach pipe that clients can attach.
+    #[must_use]
+    pub fn exec_attach(mut self) -> Self {
+        let bundle = self.sandbox.bundle();
+        self.attach_pipe = true;
+        self.exec().option("-b", bundle).flag("--exec-attach")
+    }
+
     /// The legacy dialect on the sync pipe, as for CRI-O.
     #[must_use]
     pub fn legacy(self) -> Self {
@@ -154,6 +186,18 @@ impl<'a> Monitor<'a> {
         self
     }
 
+    /// One listening socket, where systemd puts it: the pipes are at other numbers.
+    #[must_use]
+    pub fn listening(mut self, socket: OwnedFd) -> Self {
+        self.first_pipe = LISTEN_FDS_START + 1;
+        self.fd(socket, LISTEN_FDS_START)
+    }
+
+    /// Where it is to be started.
+    pub fn sandbox(&self) -> &'a Sandbox {
+        self.sandbox
+    }
+
     /// What a shell does before it becomes the monitor: `umask 077; exec`, or `exec env --ignore-signal=USR1`.
     #[must_use]
     pub fn through(mut self, prelude: &str) -> Self {
@@ -183,6 +227,7 @@ impl<'a> Monitor<'a> {
     /// Starts it.
     pub fn start(mut self) -> Running<'a> {
         let argv = self.argv();
+        let [sync_fd, start_fd, attach_fd] = [0, 1, 2].map(|pipe| self.first_pipe + pipe);
         let (out, its_out) = pipe();
         let (err, its_err) = pipe();
         let (its_start, start) = pipe();
@@ -196,14 +241,19 @@ impl<'a> Monitor<'a> {
         let (sync, its_sync) = sync.unzip();
         let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![(null.as_fd(), 0), (its_out.as_fd(), 1), (its_err.as_fd(), 2)];
         if let Some(its_sync) = &its_sync {
-            self.env.push(("_OCI_SYNCPIPE".into(), SYNC_FD.to_string().into()));
-            fds.push((its_sync.as_fd(), SYNC_FD));
+            self.env.push(("_OCI_SYNCPIPE".into(), sync_fd.to_string().into()));
+            fds.push((its_sync.as_fd(), sync_fd));
         }
-        self.env.push(("_OCI_STARTPIPE".into(), START_FD.to_string().into()));
-        fds.push((its_start.as_fd(), START_FD));
+        self.env.push(("_OCI_STARTPIPE".into(), start_fd.to_string().into()));
+        fds.push((its_start.as_fd(), start_fd));
+        let (attach, its_attach) = self.attach_pipe.then(pipe).unzip();
+        if let Some(its_attach) = &its_attach {
+            self.env.push(("_OCI_ATTACHPIPE".into(), attach_fd.to_string().into()));
+            fds.push((its_attach.as_fd(), attach_fd));
+        }
         fds.extend(self.extra_fds.iter().map(|(fd, number)| (fd.as_fd(), *number)));
         let started = Process::spawn(&argv, &self.env, &fds);
-        let mut running = Running::new(self.sandbox, started, Pipes { out, err, sync, start });
+        let mut running = Running::new(self.sandbox, started, Pipes { out, err, sync, attach, start });
         if self.start_byte {
             running.go();
         }

@@ -76,6 +76,15 @@ impl Process {
         self.pid.as_raw_pid()
     }
 
+    /// The process's own memory in KiB. Not its private dirty pages: pages of a binary that was built a moment ago, and is
+    /// not on the disk yet, count among those.
+    #[must_use]
+    pub fn own_memory_kib(&self) -> usize {
+        let rollup = fs::read_to_string(self.proc_dir().join("smaps_rollup")).expect("the process's memory");
+        let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a line");
+        anonymous.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     /// Its directory in /proc.
     pub fn proc_dir(&self) -> PathBuf {
         Path::new("/proc").join(self.pid().to_string())

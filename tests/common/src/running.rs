@@ -18,7 +18,15 @@ pub(crate) struct Pipes {
     pub(crate) out: OwnedFd,
     pub(crate) err: OwnedFd,
     pub(crate) sync: Option<OwnedFd>,
+    pub(crate) attach: Option<OwnedFd>,
     pub(crate) start: OwnedFd,
+}
+
+/// JSON values, one a line, that are read from a pipe or socket.
+#[derive(Debug)]
+struct Messages {
+    fd: OwnedFd,
+    read: Vec<u8>,
 }
 
 /// A monitor that was started.
@@ -30,8 +38,8 @@ pub struct Running<'a> {
     status: Option<Status>,
     out: OwnedFd,
     err: OwnedFd,
-    sync: Option<OwnedFd>,
-    sync_read: Vec<u8>,
+    sync: Option<Messages>,
+    attach: Option<Messages>,
     start: Option<File>,
     long: OnceCell<Process>,
 }
@@ -44,8 +52,8 @@ impl<'a> Running<'a> {
             status: None,
             out: pipes.out,
             err: pipes.err,
-            sync: pipes.sync,
-            sync_read: Vec::new(),
+            sync: pipes.sync.map(Messages::new),
+            attach: pipes.attach.map(Messages::new),
             start: Some(pipes.start.into()),
             long: OnceCell::new(),
         }
@@ -70,28 +78,17 @@ impl<'a> Running<'a> {
 
     /// The next message on the sync pipe, or nothing at its end.
     pub fn message(&mut self) -> Option<Value> {
-        loop {
-            if let Some(end) = self.sync_read.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.sync_read.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap_or_else(|error| {
-                    panic!("no JSON on the sync pipe: {error}: {:?}", String::from_utf8_lossy(&line))
-                }));
-            }
-            let sync = self.sync.as_ref().expect("a sync pipe");
-            let mut buffer = [0; 8192];
-            wait::readable(sync, Deadline::usual(), "a message on the sync pipe, or its end");
-            let count = nix::unistd::read(sync, &mut buffer).expect("the sync pipe can be read");
-            if count == 0 {
-                assert!(self.sync_read.is_empty(), "half a message: {:?}", String::from_utf8_lossy(&self.sync_read));
-                return None;
-            }
-            self.sync_read.extend_from_slice(&buffer[..count]);
-        }
+        self.sync.as_mut().expect("a sync pipe").next()
     }
 
     /// All messages to the end of the sync pipe.
     pub fn messages(&mut self) -> Vec<Value> {
         std::iter::from_fn(|| self.message()).collect()
+    }
+
+    /// The next message on the attach pipe, or nothing at its end.
+    pub fn attach_message(&mut self) -> Option<Value> {
+        self.attach.as_mut().expect("an attach pipe").next()
     }
 
     /// The payload's pid: the first message, of a create that worked.
@@ -142,12 +139,16 @@ impl<'a> Running<'a> {
 
     /// Waits for the exit file, and gives what is in it.
     pub fn exit_code(&self) -> String {
-        self.exit_code_within(wait::BOUND)
+        self.exit_code_by(Deadline::usual())
     }
 
     /// The same with a bound of its own.
     pub fn exit_code_within(&self, bound: Duration) -> String {
-        let code = wait::file_exists(&self.sandbox.exit_file(), Deadline::after(bound));
+        self.exit_code_by(Deadline::after(bound))
+    }
+
+    fn exit_code_by(&self, deadline: Deadline) -> String {
+        let code = wait::file_exists(&self.sandbox.exit_file(), deadline);
         String::from_utf8(code).expect("an exit file is text")
     }
 
@@ -203,6 +204,35 @@ impl Drop for Running<'_> {
         if self.status.is_none() {
             self.started.signal(nix::libc::SIGKILL);
             self.started.wait_status(Deadline::usual(), "the process that was started and killed");
+        }
+    }
+}
+
+impl Messages {
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd, read: Vec::new() }
+    }
+}
+
+impl Iterator for Messages {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap_or_else(|error| {
+                    panic!("no JSON from the monitor: {error}: {:?}", String::from_utf8_lossy(&line))
+                }));
+            }
+            let mut buffer = [0; 8192];
+            wait::readable(&self.fd, Deadline::usual(), "a message from the monitor, or the end");
+            let count = nix::unistd::read(&self.fd, &mut buffer).expect("messages can be read");
+            if count == 0 {
+                assert!(self.read.is_empty(), "half a message: {:?}", String::from_utf8_lossy(&self.read));
+                return None;
+            }
+            self.read.extend_from_slice(&buffer[..count]);
         }
     }
 }

@@ -84,6 +84,11 @@ impl Sandbox {
         "0123456789abcdef-container"
     }
 
+    /// The sandbox's own name, for what it has outside of its directory.
+    pub(crate) fn name(&self) -> String {
+        self.root.file_name().expect("a sandbox has a name").to_string_lossy().into_owned()
+    }
+
     /// Everything is below this.
     pub fn root(&self) -> &Path {
         &self.root

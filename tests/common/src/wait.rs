@@ -1,5 +1,6 @@
 //! Waiting with a bound.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -12,7 +13,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 /// How long anything may take that must happen: far above what it takes, as it is only reached by a failure.
-pub const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(20);
+
+/// How many times slower than usual the machine is, which an emulated one says in this variable.
+pub const SLOWNESS: &str = "DUNNAGE_TEST_SLOWNESS";
 
 /// The time by which something must have happened.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +30,8 @@ impl Deadline {
 
     /// The usual one.
     pub fn usual() -> Self {
-        Self::after(BOUND)
+        let slowness = env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+        Self::after(BOUND * slowness)
     }
 
     /// Whether it has passed.
@@ -34,7 +39,7 @@ impl Deadline {
         Instant::now() >= self.0
     }
 
-    fn left(self) -> PollTimeout {
+    pub(crate) fn left(self) -> PollTimeout {
         // Rounded up, so that a poll never ends just before the deadline.
         let millis = self.0.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
         PollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
@@ -106,10 +111,46 @@ pub fn file_exists(path: &Path, deadline: Deadline) -> Vec<u8> {
     file(path, deadline, &format!("the file {name}"), |content| content.map(<[u8]>::to_vec))
 }
 
+/// What appears in directories, in the order in which it does.
+#[derive(Debug)]
+pub struct Arrivals(Inotify);
+
+impl Arrivals {
+    /// Begins to watch.
+    pub fn watch(dirs: &[&Path]) -> Self {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).expect("inotify");
+        for dir in dirs {
+            let events = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+            inotify.add_watch(*dir, events).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        }
+        Self(inotify)
+    }
+
+    /// What has appeared: each name, and whether it came by a rename, and so whole.
+    pub fn so_far(&self) -> Vec<(String, bool)> {
+        let mut arrived = Vec::new();
+        while let Ok(events) = self.0.read_events() {
+            arrived.extend(events.into_iter().filter_map(|event| {
+                let name = event.name?.to_string_lossy().into_owned();
+                Some((name, event.mask.contains(AddWatchFlags::IN_MOVED_TO)))
+            }));
+        }
+        arrived
+    }
+}
+
 /// Waits for what the kernel has no event for, such as a change in /proc, by looking again and again.
-pub fn eventually(deadline: Deadline, what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(deadline: Deadline, what: &str, holds: impl FnMut() -> bool) {
+    assert!(whether(deadline, holds), "waited in vain for {what}");
+}
+
+/// The same, for who has another answer to that than a panic.
+pub fn whether(deadline: Deadline, mut holds: impl FnMut() -> bool) -> bool {
     while !holds() {
-        assert!(!deadline.passed(), "waited in vain for {what}");
+        if deadline.passed() {
+            return false;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    true
 }

@@ -13,7 +13,7 @@ use crate::bench::Bench;
 use crate::figure::{Figure, Goal, Pair, Samples, Who};
 use crate::proc;
 
-const STARTS: usize = 200;
+const STARTS: usize = 300;
 const RUNC_STARTS: usize = 20;
 const CONTAINERS: usize = 200;
 const IDLE: Duration = Duration::from_secs(10);

@@ -1,0 +1,407 @@
+//! One test for each rule that the kernel has a part in. Runtimes are shell scripts; `$F` is their PID file.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dunnage_runtime::driver::StartError;
+use dunnage_runtime::reaper::{CallSpec, ExitStatus, Failure, Outcome, Timeout, Timing};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use super::shim::{CREATE, EXEC, Shim, short, state_of, zombies};
+
+macro_rules! rules {
+    ($($name:ident),* $(,)?) => {
+        /// All tests by name.
+        pub(crate) const RULES: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+rules! {
+    r1_every_status_goes_to_its_owner_while_orphans_die,
+    r2_a_process_that_ends_before_its_runtime_keeps_its_status,
+    r3_an_orphan_is_reaped_after_its_grace,
+    r3_an_init_that_waits_for_the_zombies_of_a_failed_exec_can_exit,
+    r4_a_recycled_pid_is_not_accepted,
+    r7_at_rest_there_is_no_timer,
+    r8_ten_thousand_orphans_hold_nothing_up,
+    r10_a_stranger_is_neither_accepted_nor_killed,
+    r11_a_status_that_another_reaped_comes_from_the_kernel,
+    r11_a_status_that_nobody_reaps_is_unknown,
+    r11_a_zombie_that_comes_down_to_the_shim_is_reaped,
+    r12_a_runtime_that_hangs_is_killed_with_its_group,
+    r12_a_runtime_that_ignores_sigkill_holds_nothing_up,
+    r13_calls_go_on_beside_a_runtime_that_hangs,
+    r14_a_failed_runtime_still_writes_its_pid_file,
+    r15_a_failed_call_kills_its_process_and_no_other,
+    r16_a_terminal_that_does_not_come_fails_the_call,
+    r17_an_exec_is_killed_with_every_descendant,
+    r17_a_storm_of_forks_does_not_get_away,
+    r17_an_exec_that_ended_in_time_keeps_its_status,
+    r18_a_signal_goes_to_the_process_and_not_its_group,
+    r19_a_shutdown_tells_and_then_kills,
+    r20_a_process_stuck_in_the_kernel_is_named,
+}
+
+/// A process that lives until it is killed.
+const LIVES: &str = "sleep 1000 & echo -n $! > $F";
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn is_alive(pid: Pid) -> bool {
+    !matches!(state_of(pid), None | Some('Z' | 'X'))
+}
+
+fn failure(shim: &mut Shim) -> Failure {
+    match shim.next() {
+        Outcome::Failed { failure, .. } => failure,
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+fn r1_every_status_goes_to_its_owner_while_orphans_die() {
+    let mut shim = Shim::new(short());
+    for code in 0..20 {
+        // The orphans are there before, during and after.
+        let script = format!("(sleep 0.01 &) ; (true &) ; (sleep 0.2; exit {code}) & echo -n $! > $F");
+        let (child, _) = shim.started(CREATE, &script);
+        assert_eq!(shim.exited(child), ExitStatus::Code(code));
+    }
+    let (child, _) = shim.started(CREATE, "sh -c 'sleep 0.2; kill -40 $$' & echo -n $! > $F");
+    assert_eq!(shim.exited(child), ExitStatus::Signal(40));
+    shim.run_until("orphans are swept", || zombies() == 0);
+}
+
+fn r2_a_process_that_ends_before_its_runtime_keeps_its_status() {
+    let mut shim = Shim::new(short());
+    // It is the shim's zombie, unclaimed for far longer than the grace, until the runtime names it.
+    let (child, _) = shim.started(CREATE, "(sh -c 'sleep 0.2; exit 7' & echo -n $! > $D/p); sleep 1; cp $D/p $F");
+    assert_eq!(shim.exited(child), ExitStatus::Code(7));
+}
+
+fn r3_an_orphan_is_reaped_after_its_grace() {
+    let mut shim = Shim::new(short());
+    let call = shim.call(CREATE, "(true &) ; exit 3");
+    let Outcome::Failed { call: failed, .. } = shim.next() else { panic!("not failed") };
+    assert_eq!(call, failed);
+    shim.run_until("the orphan is swept", || zombies() == 0);
+}
+
+fn r3_an_init_that_waits_for_the_zombies_of_a_failed_exec_can_exit() {
+    let mut shim = Shim::new(short());
+    let below = "until P=$(cat /proc/$U/task/$U/children) && [ -n \"$P\" ]; do :; done; kill -9 $U";
+    let (container, init) = shim.started(CREATE, &format!("unshare -pf sleep 1000 & U=$!; {below}; echo -n $P > $F"));
+    // A process in there whose nsenter is gone: the shim's, and nobody has named it.
+    let call = shim.call(EXEC, &format!("nsenter -t {init} -p sleep 0.1 & U=$!; {below}; echo $P > $D/exec; exit 1"));
+    assert!(matches!(shim.next(), Outcome::Failed { call: failed, .. } if failed == call));
+    let inside = shim.pid_in("exec");
+    let until = Instant::now() + Duration::from_secs(10);
+    while is_alive(inside) {
+        assert!(Instant::now() < until, "the exec does not end");
+    }
+    shim.driver.signal_child(&shim.event_loop, Instant::now(), container, Signal::SIGKILL);
+    assert_eq!(shim.exited(container), ExitStatus::Signal(9));
+    assert_eq!(state_of(inside), None);
+}
+
+fn r4_a_recycled_pid_is_not_accepted() {
+    // In this PID namespace alone. PIDs come again from 300 on.
+    fs::write("/proc/sys/kernel/pid_max", "400").unwrap();
+    let mut shim = Shim::new(Timing { orphan_max_defer: ms(300), ..short() });
+    let call = shim.call(
+        EXEC,
+        // Above 300, so that the PID comes again.
+        "until (sleep 0.05 & echo -n $! > $D/p); [ $(cat $D/p) -gt 300 ]; do :; done
+         P=$(cat $D/p); while [ -d /proc/$P ]; do :; done
+         until sleep 1000 & [ $! = $P ]; do kill -9 $!; wait $!; done
+         echo -n $P > $F",
+    );
+    let outcome = shim.next();
+    let pid = shim.pid_in("p");
+    assert_eq!(outcome, Outcome::Failed { call, failure: Failure::Swept(pid) });
+    assert!(is_alive(pid), "whoever has the PID now is left alone");
+}
+
+fn r7_at_rest_there_is_no_timer() {
+    let mut shim = Shim::new(short());
+    shim.started(CREATE, LIVES);
+    shim.call(EXEC, "(true &) ; exit 1");
+    failure(&mut shim);
+    shim.run_until("the orphan is swept", || zombies() == 0);
+    shim.run_until("the last look", || true);
+    let driver = &shim.driver;
+    assert_eq!(driver.next_timeout(), None);
+}
+
+fn r8_ten_thousand_orphans_hold_nothing_up() {
+    let mut shim = Shim::new(short());
+    let (container, _) = shim.started(CREATE, LIVES);
+    // They are all there before the loop sees the first.
+    for _ in 0..10_000 {
+        drop(Command::new("/bin/true").spawn().unwrap());
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while zombies() < 10_000 {
+        assert!(Instant::now() < until, "{} zombies only", zombies());
+    }
+    shim.longest_round = Duration::ZERO;
+    shim.run_until("the flood is swept", || zombies() == 0);
+    assert!(shim.longest_round < ms(50), "a round took {:?}", shim.longest_round);
+    println!("the longest of the rounds ran for {:?}", shim.longest_round);
+    shim.driver.signal_child(&shim.event_loop, Instant::now(), container, Signal::SIGKILL);
+    assert_eq!(shim.exited(container), ExitStatus::Signal(9));
+}
+
+fn r10_a_stranger_is_neither_accepted_nor_killed() {
+    let mut shim = Shim::new(short());
+    let stranger = Pid::from_raw(std::env::var("STRANGER").unwrap().parse().unwrap());
+    shim.call(CREATE, "echo -n $STRANGER > $F");
+    assert_eq!(failure(&mut shim), Failure::NotOurs(stranger));
+    shim.call(CREATE, "echo -n $STRANGER > $F; exit 1");
+    assert_eq!(failure(&mut shim), Failure::Runtime(ExitStatus::Code(1)));
+    for text in ["1", "0", "-7", "x"] {
+        shim.call(CREATE, &format!("echo -n '{text}' > $F"));
+        assert_eq!(failure(&mut shim), Failure::InvalidPid(format!("\"{text}\"")));
+    }
+    shim.call(CREATE, ": > $F");
+    assert_eq!(failure(&mut shim), Failure::NoPid);
+    assert!(is_alive(stranger));
+}
+
+/// A process below one that stays, which does `then` when it has written the PID.
+fn below(process: &str, then: &str) -> String {
+    format!("sh -c '({process}) & echo -n $! > '$F'.new; mv '$F'.new '$F'; {then}' & until [ -e $F ]; do :; done")
+}
+
+fn r11_a_status_that_another_reaped_comes_from_the_kernel() {
+    let mut shim = Shim::new(short());
+    let (child, _) = shim.started(CREATE, &below("sleep 0.2; exit 5", "wait $!; exec sleep 1000"));
+    assert_eq!(shim.exited(child), ExitStatus::Code(5));
+    let (child, pid) = shim.started(CREATE, &below("exec sleep 1000", "wait $!; exec sleep 1000"));
+    shim.driver.signal_child(&shim.event_loop, Instant::now(), child, Signal::SIGTERM);
+    assert_eq!(shim.exited(child), ExitStatus::Signal(15));
+    assert_eq!(state_of(pid), None);
+}
+
+fn r11_a_status_that_nobody_reaps_is_unknown() {
+    let mut shim = Shim::new(short());
+    let (child, pid) = shim.started(CREATE, &below("sleep 0.1; exit 5", "exec sleep 1000"));
+    let began = Instant::now();
+    assert_eq!(shim.exited(child), ExitStatus::Unknown);
+    assert!(began.elapsed() >= ms(600));
+    assert_eq!(state_of(pid), Some('Z'));
+}
+
+fn r11_a_zombie_that_comes_down_to_the_shim_is_reaped() {
+    let mut shim = Shim::new(Timing { runtime_grace: Duration::from_secs(20), ..short() });
+    let (child, pid) = shim.started(CREATE, &below("sleep 0.1; exit 6", "exec sleep 0.3"));
+    assert_eq!(shim.exited(child), ExitStatus::Code(6));
+    assert_eq!(state_of(pid), None);
+}
+
+fn r12_a_runtime_that_hangs_is_killed_with_its_group() {
+    let limit = ms(300);
+    let mut shim = Shim::new(Timing { create_runtime_timeout: limit, ..short() });
+    shim.call(CREATE, "sleep 1000 & echo $! > $D/helper; wait");
+    assert_eq!(failure(&mut shim), Failure::TimedOut(limit));
+    let helper = shim.pid_in("helper");
+    shim.run_until("the group is dead and swept", || state_of(helper).is_none());
+}
+
+fn r12_a_runtime_that_ignores_sigkill_holds_nothing_up() {
+    let freezer = Freezer::new();
+    let limit = ms(300);
+    let mut shim = Shim::new(Timing { create_runtime_timeout: limit, ..short() });
+    let call = shim.call(CREATE, &format!("echo $$ > $D/runtime; {}", freezer.freeze_self()));
+    let began = Instant::now();
+    assert!(matches!(shim.next(), Outcome::Failed { call: failed, .. } if failed == call));
+    assert!(began.elapsed() >= ms(600), "it had its grace");
+    let runtime = shim.pid_in("runtime");
+    assert!(is_alive(runtime));
+    freezer.thaw();
+    shim.run_until("it died and is swept", || state_of(runtime).is_none());
+}
+
+fn r13_calls_go_on_beside_a_runtime_that_hangs() {
+    let mut shim = Shim::new(short());
+    shim.call(CREATE, "sleep 1000");
+    let (child, _) = shim.started(EXEC, "(sleep 0.3; exit 4) & echo -n $! > $F");
+    assert_eq!(shim.exited(child), ExitStatus::Code(4));
+}
+
+fn r14_a_failed_runtime_still_writes_its_pid_file() {
+    let mut shim = Shim::new(short());
+    let call = shim.call(CallSpec { terminal: true, ..CREATE }, &format!("sleep 0.2; {LIVES}; cp $F $D/p; exit 1"));
+    shim.driver.handle_terminal_failed(&shim.event_loop, Instant::now(), call);
+    assert_eq!(failure(&mut shim), Failure::NoTerminal);
+    assert_eq!(state_of(shim.pid_in("p")), None, "it was killed and reaped");
+}
+
+fn r15_a_failed_call_kills_its_process_and_no_other() {
+    let mut shim = Shim::new(short());
+    shim.call(CREATE, &format!("sleep 1000 & echo $! > $D/other; {LIVES}; cp $F $D/p; exit 1"));
+    assert_eq!(failure(&mut shim), Failure::Runtime(ExitStatus::Code(1)));
+    assert_eq!(state_of(shim.pid_in("p")), None, "it was killed and reaped");
+    assert!(is_alive(shim.pid_in("other")));
+}
+
+fn r16_a_terminal_that_does_not_come_fails_the_call() {
+    let mut shim = Shim::new(short());
+    shim.call(CallSpec { terminal: true, ..CREATE }, &format!("{LIVES}; cp $F $D/p"));
+    assert_eq!(failure(&mut shim), Failure::NoTerminal);
+    assert_eq!(state_of(shim.pid_in("p")), None, "it was killed and reaped");
+}
+
+fn with_timeout(milliseconds: u64) -> CallSpec {
+    CallSpec { timeout: Some(Timeout::SinceKnown(ms(milliseconds))), ..EXEC }
+}
+
+fn timed_out(shim: &mut Shim) {
+    let outcome = shim.next();
+    assert!(matches!(outcome, Outcome::TimedOut { .. }), "{outcome:?}");
+}
+
+fn r17_an_exec_is_killed_with_every_descendant() {
+    let mut shim = Shim::new(short());
+    let tree = "setsid sleep 1000 & echo $! > $D/a; sleep 1000 & echo $! > $D/b;
+                setsid sh -c \"sleep 1000 & echo \\$! > $D/c; trap : TERM; wait\" & wait";
+    let (_, pid) = shim.started(with_timeout(500), &format!("export D; setsid sh -c '{tree}' & echo -n $! > $F"));
+    timed_out(&mut shim);
+    assert_eq!(state_of(pid), None, "it was reaped before");
+    for name in ["a", "b", "c"] {
+        // It was sent SIGKILL, and is gone as soon as it gets a processor.
+        let pid = shim.pid_in(name);
+        shim.run_until("a descendant is dead", || !is_alive(pid));
+    }
+    shim.run_until("all are swept", || zombies() == 0);
+}
+
+fn r17_a_storm_of_forks_does_not_get_away() {
+    let mut shim = Shim::new(short());
+    let storm = "while :; do setsid sleep 1000 & done";
+    let (_, _) = shim.started(with_timeout(300), &format!("setsid sh -c '{storm}' & echo -n $! > $F"));
+    timed_out(&mut shim);
+    let longest_round = shim.longest_round;
+    shim.run_until("all are dead", || living() == 0);
+    assert!(longest_round < ms(50), "a round took {longest_round:?}");
+    shim.run_until("all are swept", || zombies() == 0);
+}
+
+/// How many processes live in this PID namespace, but for its init, the stranger and this one.
+fn living() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    processes.map(Pid::from_raw).filter(|&pid| pid.as_raw() > 2 && pid != Pid::this() && is_alive(pid)).count()
+}
+
+fn r17_an_exec_that_ended_in_time_keeps_its_status() {
+    let mut shim = Shim::new(short());
+    let (child, pid) = shim.started(with_timeout(300), "(sleep 0.05; exit 4) & echo -n $! > $F");
+    // The loop is held up until long after.
+    let (until, deadline) = (Instant::now() + Duration::from_secs(20), Instant::now() + ms(300));
+    while is_alive(pid) || Instant::now() < deadline {
+        assert!(Instant::now() < until, "it does not end");
+    }
+    assert_eq!(shim.exited(child), ExitStatus::Code(4));
+}
+
+fn r18_a_signal_goes_to_the_process_and_not_its_group() {
+    let mut shim = Shim::new(short());
+    let script = "setsid sh -c 'sleep 1000 & echo $! > '$D'/other; exec sleep 1000' & echo -n $! > $F
+                  until [ -s $D/other ]; do :; done";
+    let (child, _) = shim.started(CREATE, script);
+    shim.driver.handle_termination(&shim.event_loop, Instant::now(), Signal::SIGTERM);
+    assert_eq!(shim.exited(child), ExitStatus::Signal(15));
+    assert!(is_alive(shim.pid_in("other")));
+}
+
+/// A shutdown's bounds, short.
+fn shutdown_timing() -> Timing {
+    Timing {
+        in_flight_wait: ms(200),
+        stopped_exit_wait: ms(50),
+        stopped_output_wait: ms(20),
+        stop_budget: ms(1_100),
+        ..short()
+    }
+}
+
+fn r19_a_shutdown_tells_and_then_kills() {
+    let mut shim = Shim::new(shutdown_timing());
+    let deaf = "sh -c 'trap \"\" TERM; : > '$D'/deaf; while :; do sleep 1; done' & echo -n $! > $F
+                until [ -e $D/deaf ]; do :; done";
+    let (deaf, _) = shim.started(CREATE, deaf);
+    let (good, _) = shim.started(CREATE, LIVES);
+    let hanging = shim.call(EXEC, "sleep 1000");
+    let began = Instant::now();
+    shim.shutdown(ms(1_500));
+    assert!(matches!(shim.try_call(EXEC, LIVES), Err(StartError::ShuttingDown)));
+    assert_eq!(shim.exited(good), ExitStatus::Signal(15));
+    assert!(matches!(shim.next(), Outcome::Failed { call, failure: Failure::ShuttingDown } if call == hanging));
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut outcomes = Vec::new();
+    while outcomes.len() < 2 && Instant::now() < until {
+        outcomes.extend(shim.outcomes());
+    }
+    let expected = [Outcome::Exited { child: deaf, status: ExitStatus::Signal(9) }, Outcome::ShutDown { left: vec![] }];
+    assert_eq!(outcomes, expected);
+    assert!((ms(400)..ms(1_500)).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+fn r20_a_process_stuck_in_the_kernel_is_named() {
+    let freezer = Freezer::new();
+    let mut shim = Shim::new(shutdown_timing());
+    let script = format!("sh -c '{}' & echo -n $! > $F", freezer.freeze_self());
+    let (_, pid) = shim.started(CREATE, &script);
+    freezer.wait_until_frozen();
+    let began = Instant::now();
+    shim.shutdown(ms(1_200));
+    assert_eq!(shim.next(), Outcome::ShutDown { left: vec![pid] });
+    assert!(began.elapsed() >= ms(1_200));
+    freezer.thaw();
+}
+
+/// A cgroup of the v1 freezer: what is frozen in it does not die of SIGKILL.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn new() -> Self {
+        let name = fs::read_link("/proc/self/ns/pid").unwrap();
+        let dir = PathBuf::from("/sys/fs/cgroup/freezer").join(format!("dunnage-{}", name.display()));
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    /// What a shell does to be frozen.
+    fn freeze_self(&self) -> String {
+        let dir = self.0.display();
+        format!("echo $$ > {dir}/cgroup.procs; echo FROZEN > {dir}/freezer.state; sleep 1000")
+    }
+
+    fn wait_until_frozen(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while fs::read_to_string(self.0.join("freezer.state")).unwrap().trim() != "FROZEN" {
+            assert!(Instant::now() < until, "it is not frozen");
+        }
+    }
+
+    fn thaw(&self) {
+        fs::write(self.0.join("freezer.state"), "THAWED").unwrap();
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.thaw();
+        for pid in fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
+            if let Ok(pid) = pid.parse() {
+                let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(10);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < until {}
+    }
+}

@@ -1,0 +1,312 @@
+//! The sd_notify(3) proxy: a socket of the container's own, from which the host's gets what may leave the container.
+
+mod filter;
+
+use std::fmt;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dunnage_runtime::event_loop::{EventLoop, Interest};
+use dunnage_runtime::sys;
+use log::{debug, error, warn};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
+
+use crate::error::{Context, Result};
+use crate::socket_file::{self, remove_leftover};
+use crate::source::Source;
+
+/// The longest message that systemd takes.
+const MAX_MESSAGE: usize = 4096;
+
+/// How many messages are passed on in one turn.
+const MESSAGES_PER_TURN: usize = 8;
+
+/// How long nothing is said after a warning: what goes wrong once goes wrong with every message.
+const QUIET: Duration = Duration::from_secs(60 * 60);
+
+/// The directory in the bundle that the container sees, made by the caller, and the socket in it.
+const DIRECTORY: &str = "notify";
+const NAME: &str = "notify.sock";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct NotifyProxy {
+    /// The container's socket, which sends to the host's as well.
+    socket: OwnedFd,
+    host: UnixAddr,
+    quiet_until: Option<Instant>,
+}
+
+impl NotifyProxy {
+    /// Makes the socket in the bundle, in place of what an earlier run left, and starts to watch it.
+    pub(crate) fn create(event_loop: &EventLoop<Source>, bundle: &Path, host: UnixAddr) -> Result<Self> {
+        let socket = bind_in(&bundle.join(DIRECTORY))?;
+        event_loop.watch(&socket, Source::Notify, Interest::READABLE).context(|| "cannot watch the notify socket")?;
+        Ok(Self { socket, host, quiet_until: None })
+    }
+
+    /// Passes on what the container sent.
+    pub(crate) fn handle(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
+        for _ in 0..MESSAGES_PER_TURN {
+            match self.pass_message(now) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // Nothing is read again before the next message comes: this would go on and on.
+                    return self.warn(now, format_args!("cannot receive the container's notifications: {error}"));
+                }
+            }
+        }
+        if let Err(error) = event_loop.rearm(&self.socket, Source::Notify, Interest::READABLE) {
+            error!("cannot watch the notify socket any more: {error}");
+        }
+    }
+
+    /// Stops watching. The socket's file stays, as with conmon: it is the caller's directory.
+    pub(crate) fn close(self, event_loop: &EventLoop<Source>) {
+        event_loop.unwatch(&self.socket);
+    }
+
+    fn pass_message(&mut self, now: Instant) -> io::Result<()> {
+        // One byte more, which tells that a message was cut.
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        // Descriptors are closed at once: the closing tells systemd-notify that its message has arrived.
+        let (length, _) = sys::receive_fds(&self.socket, &mut buffer)?;
+        if length > MAX_MESSAGE {
+            self.warn(now, format_args!("the container sent a notification that is too long for systemd"));
+            return Ok(());
+        }
+        let message = filter::filter(&mut buffer[..length]);
+        if message.is_empty() {
+            debug!("the container sent a notification of which nothing may pass");
+            return Ok(());
+        }
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        if let Err(error) = sendto(self.socket.as_raw_fd(), message, &self.host, flags) {
+            self.warn(now, format_args!("cannot pass on the container's notifications: {}", error.desc()));
+        }
+        Ok(())
+    }
+
+    fn warn(&mut self, now: Instant, text: fmt::Arguments<'_>) {
+        if self.quiet_until.is_none_or(|until| until <= now) {
+            self.quiet_until = Some(now + QUIET);
+            warn!("{text}");
+        }
+    }
+}
+
+/// A socket to which any user of the container can send.
+fn bind_in(directory: &Path) -> Result<OwnedFd> {
+    let path = directory.join(NAME);
+    remove_leftover(&path)?;
+    let bound = || {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+        socket_file::bind(&socket, directory, NAME)?;
+        // Afterwards, as the umask has its say in what bind makes.
+        fs::set_permissions(&path, Permissions::from_mode(0o777))?;
+        Ok::<_, io::Error>(socket)
+    };
+    bound().context(|| format!("cannot make the socket {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSlice, Read};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    use std::path::PathBuf;
+    use std::{env, process};
+
+    use nix::sys::socket::{ControlMessage, sendmsg};
+
+    use super::*;
+
+    /// A bundle and a host's socket, in a directory that goes with them.
+    struct Scene {
+        directory: PathBuf,
+        bundle: PathBuf,
+        host: UnixDatagram,
+        address: UnixAddr,
+        event_loop: EventLoop<Source>,
+    }
+
+    impl Scene {
+        fn new(name: &str) -> Self {
+            Self::deep(name, 1)
+        }
+
+        /// With a bundle that many directories deep.
+        fn deep(name: &str, depth: usize) -> Self {
+            let directory = env::temp_dir().join(format!("dunnage-notify-{name}-{}", process::id()));
+            let mut bundle = directory.clone();
+            bundle.extend(vec!["b".repeat(200); depth]);
+            fs::create_dir_all(bundle.join(DIRECTORY)).unwrap();
+            let path = directory.join("host");
+            let host = UnixDatagram::bind(&path).unwrap();
+            host.set_nonblocking(true).unwrap();
+            let address = UnixAddr::new(&path).unwrap();
+            Self { directory, bundle, host, address, event_loop: EventLoop::new().unwrap() }
+        }
+
+        fn proxy(&self) -> NotifyProxy {
+            NotifyProxy::create(&self.event_loop, &self.bundle, self.address).unwrap()
+        }
+
+        /// The container's way to it.
+        fn client(&self) -> UnixDatagram {
+            let directory = fs::File::open(self.bundle.join(DIRECTORY)).unwrap();
+            let client = UnixDatagram::unbound().unwrap();
+            client.connect(format!("/proc/self/fd/{}/{NAME}", directory.as_raw_fd())).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client
+        }
+
+        /// What has arrived at the host.
+        fn arrived(&self) -> Vec<String> {
+            let mut buffer = [0; 2 * MAX_MESSAGE];
+            let messages = std::iter::from_fn(|| self.host.recv(&mut buffer).ok().map(|len| buffer[..len].to_vec()));
+            messages.map(|message| String::from_utf8(message).unwrap()).collect()
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+
+    #[test]
+    fn the_socket_is_for_everybody_at_any_path_length_and_replaces_a_leftover() {
+        let scene = Scene::deep("socket", 10);
+        let socket = scene.bundle.join(DIRECTORY).join(NAME);
+        fs::write(scene.directory.join("foreign"), "untouched").unwrap();
+        fs::set_permissions(scene.directory.join("foreign"), Permissions::from_mode(0o600)).unwrap();
+        symlink(scene.directory.join("foreign"), &socket).unwrap();
+        drop(scene.proxy());
+        let mut proxy = scene.proxy();
+        let metadata = socket.symlink_metadata().unwrap();
+        assert!(metadata.file_type().is_socket());
+        assert_eq!(metadata.permissions().mode() & 0o7777, 0o777);
+        let foreign = fs::metadata(scene.directory.join("foreign")).unwrap();
+        assert_eq!(foreign.permissions().mode() & 0o7777, 0o600);
+        scene.client().send(b"READY=1").unwrap();
+        proxy.handle(&scene.event_loop, Instant::now());
+        assert_eq!(scene.arrived(), ["READY=1"]);
+    }
+
+    #[test]
+    fn without_the_callers_directory_there_is_an_error_that_names_it() {
+        let scene = Scene::new("missing");
+        fs::remove_dir(scene.bundle.join(DIRECTORY)).unwrap();
+        let error = NotifyProxy::create(&scene.event_loop, &scene.bundle, scene.address).unwrap_err();
+        assert!(error.to_string().contains("notify/notify.sock: No such file"), "{error}");
+    }
+
+    #[test]
+    fn each_message_stays_one_and_what_has_no_good_line_is_not_sent() {
+        let scene = Scene::new("messages");
+        let mut proxy = scene.proxy();
+        let client = scene.client();
+        for message in ["STATUS=a\nMAINPID=1\nERRNO=2\n", "", "FDSTORE=1", "READY=1\n"] {
+            client.send(message.as_bytes()).unwrap();
+        }
+        proxy.handle(&scene.event_loop, Instant::now());
+        assert_eq!(scene.arrived(), ["STATUS=a\nERRNO=2", "READY=1"]);
+    }
+
+    #[test]
+    fn descriptors_are_closed_whether_or_not_the_message_passes() {
+        let scene = Scene::new("descriptors");
+        let mut proxy = scene.proxy();
+        let client = scene.client();
+        for message in ["BARRIER=1", "READY=1"] {
+            let (mut reader, writer) = io::pipe().unwrap();
+            let fds = [writer.as_raw_fd(); 8];
+            let rights = [ControlMessage::ScmRights(&fds)];
+            let data = [IoSlice::new(message.as_bytes())];
+            sendmsg::<()>(client.as_raw_fd(), &data, &rights, MsgFlags::empty(), None).unwrap();
+            drop(writer);
+            proxy.handle(&scene.event_loop, Instant::now());
+            // It would wait here for whoever has a writing end.
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{message}");
+        }
+        assert_eq!(scene.arrived(), ["READY=1"]);
+    }
+
+    #[test]
+    fn a_message_longer_than_systemd_takes_is_dropped_and_the_longest_passes() {
+        let scene = Scene::new("long");
+        let mut proxy = scene.proxy();
+        let client = scene.client();
+        let longest = format!("STATUS={}", "x".repeat(MAX_MESSAGE - 7));
+        for message in [&format!("{longest}x"), &"READY=1\n".repeat(10_000), &longest] {
+            client.send(message.as_bytes()).unwrap();
+        }
+        proxy.handle(&scene.event_loop, Instant::now());
+        assert_eq!(scene.arrived(), [longest]);
+    }
+
+    #[test]
+    fn a_flood_leaves_the_loop_its_turns() {
+        let scene = Scene::new("flood");
+        let mut proxy = scene.proxy();
+        let client = scene.client();
+        // Of no use to the host, so that its queue sets no bound.
+        let sent = (0..MESSAGES_PER_TURN).map_while(|_| client.send(b"MAINPID=1").ok()).count();
+        client.send(b"READY=1").unwrap_or_else(|error| panic!("after {sent}: {error}"));
+        let mut turns = 0;
+        let mut events = dunnage_runtime::event_loop::Events::with_capacity(4);
+        let mut event_loop = EventLoop::new().unwrap();
+        event_loop.watch(&proxy.socket, Source::Notify, Interest::READABLE).unwrap();
+        while scene.arrived().is_empty() {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            event_loop.wait(&mut events, Some(deadline)).unwrap();
+            assert!(events.iter::<Source>().next().is_some(), "what is left is not reported again");
+            proxy.handle(&event_loop, Instant::now());
+            turns += 1;
+        }
+        assert_eq!(turns, 2);
+    }
+
+    #[test]
+    fn j02_a_host_that_is_gone_or_full_is_one_warning_and_no_wait() {
+        let scene = Scene::new("gone");
+        let mut proxy = scene.proxy();
+        let client = scene.client();
+        let now = Instant::now();
+        // Until the host's queue is full; it holds net.unix.max_dgram_qlen.
+        while proxy.quiet_until.is_none() {
+            client.send(b"WATCHDOG=1").unwrap();
+            proxy.handle(&scene.event_loop, now);
+        }
+        let quiet_until = proxy.quiet_until;
+        fs::remove_file(scene.directory.join("host")).unwrap();
+        client.send(b"WATCHDOG=1").unwrap();
+        proxy.handle(&scene.event_loop, now + Duration::from_secs(1));
+        assert_eq!(proxy.quiet_until, quiet_until);
+        client.send(b"WATCHDOG=1").unwrap();
+        proxy.handle(&scene.event_loop, now + QUIET);
+        assert_eq!(proxy.quiet_until, Some(now + QUIET + QUIET));
+    }
+
+    #[test]
+    fn the_host_may_have_an_abstract_name() {
+        let mut scene = Scene::new("abstract");
+        let name = format!("dunnage-notify-{}", process::id());
+        let host = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        host.set_nonblocking(true).unwrap();
+        scene.host = host;
+        scene.address = UnixAddr::new_abstract(name.as_bytes()).unwrap();
+        let mut proxy = scene.proxy();
+        scene.client().send(b"READY=1").unwrap();
+        proxy.handle(&scene.event_loop, Instant::now());
+        assert_eq!(scene.arrived(), ["READY=1"]);
+    }
+}

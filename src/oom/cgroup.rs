@@ -1,0 +1,230 @@
+//! Where the memory cgroup of a process is.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+/// What /proc/PID/cgroup has at most: a line for each hierarchy, of which there are a dozen, each with one path.
+const MAX_CGROUP: u64 = 128 << 10;
+
+/// The kernel's two kinds of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+/// The cgroup that counts a process's memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Cgroup {
+    pub(super) version: Version,
+    /// As seen from this process's cgroup namespace: it may begin with `/..`.
+    pub(super) path: PathBuf,
+}
+
+impl Cgroup {
+    /// That of a process; none if it has no memory cgroup.
+    pub(super) fn of(pid: i32) -> io::Result<Option<Self>> {
+        let mut text = Vec::new();
+        File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUP).read_to_end(&mut text)?;
+        Ok(Self::parse(&text))
+    }
+
+    /// Whether it is that of the whole machine, or namespace. On v1 a process that has ended is shown there as well.
+    pub(super) fn is_root(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
+    /// The directories that may be the cgroup's. The mount that is listed last comes first.
+    pub(super) fn directories(&self) -> io::Result<Vec<PathBuf>> {
+        let mounts = Mount::list(BufReader::new(File::open("/proc/self/mountinfo")?), self.version)?;
+        Ok(mounts.iter().rev().filter_map(|mount| mount.directory(&self.path)).collect())
+    }
+
+    /// Reads /proc/PID/cgroup. Where the memory controller is on v1, a v2 hierarchy beside it has nothing to say.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut unified = None;
+        for line in text.split(|&byte| byte == b'\n') {
+            // Of the three only the path may have a colon in it.
+            let mut fields = line.splitn(3, |&byte| byte == b':');
+            let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            if !path.starts_with(b"/") {
+                continue;
+            }
+            let cgroup = |version| Self { version, path: OsString::from_vec(path.to_vec()).into() };
+            if controllers.split(|&byte| byte == b',').any(|controller| controller == b"memory") {
+                return Some(cgroup(Version::V1));
+            }
+            if number == b"0" && controllers.is_empty() {
+                unified = Some(cgroup(Version::V2));
+            }
+        }
+        unified
+    }
+}
+
+/// A mount of a cgroup hierarchy.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    /// The cgroup that is mounted.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+impl Mount {
+    /// Those of the hierarchy that counts memory, without those that another mount hides.
+    fn list(mountinfo: impl BufRead, version: Version) -> io::Result<Vec<Self>> {
+        let mut mounts: Vec<Self> = Vec::new();
+        for line in mountinfo.split(b'\n') {
+            let line = line?;
+            let Some((mount, kind)) = Self::parse(&line) else { continue };
+            mounts.retain(|other| other.point != mount.point);
+            if kind == Some(version) {
+                mounts.push(mount);
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// Reads a line of mountinfo: the mount, and the kind of its memory cgroups if it has any.
+    fn parse(line: &[u8]) -> Option<(Self, Option<Version>)> {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let root = fields.nth(3)?;
+        let point = fields.next()?;
+        // Any number of optional fields comes before the dash.
+        fields.find(|field| *field == b"-")?;
+        let (filesystem, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let version = match filesystem {
+            b"cgroup2" => Some(Version::V2),
+            b"cgroup" if options.split(|&byte| byte == b',').any(|option| option == b"memory") => Some(Version::V1),
+            _ => None,
+        };
+        Some((Self { root: unescape(root), point: unescape(point) }, version))
+    }
+
+    /// Where a cgroup is, if it is within this mount.
+    ///
+    /// Both paths are as seen from this process's cgroup namespace, so what is above its root cancels out.
+    fn directory(&self, cgroup: &Path) -> Option<PathBuf> {
+        let below = cgroup.strip_prefix(&self.root).ok()?;
+        below.components().all(|component| matches!(component, Component::Normal(_))).then(|| self.point.join(below))
+    }
+}
+
+/// Takes the kernel's octal escapes off a path: `\040` is a blank.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        if let [b'\\', high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', after @ ..] = rest {
+            path.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
+            rest = after;
+        } else {
+            path.push(byte);
+            rest = after;
+        }
+    }
+    OsString::from_vec(path).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cgroup(version: Version, path: &str) -> Cgroup {
+        Cgroup { version, path: path.into() }
+    }
+
+    #[test]
+    fn the_memory_controllers_cgroup_is_found() {
+        for (text, expected) in [
+            ("0::/user.slice/libpod-1.scope\n", Some(cgroup(Version::V2, "/user.slice/libpod-1.scope"))),
+            ("5:cpu:/a\n4:memory:/b\n3:pids:/c\n0::/d\n", Some(cgroup(Version::V1, "/b"))),
+            ("0::/d\n4:cpu,memory,pids:/b\n", Some(cgroup(Version::V1, "/b"))),
+            // Hybrid, with the memory controller on v2.
+            ("3:cpu,cpuacct:/a\n1:name=systemd:/s\n0::/d\n", Some(cgroup(Version::V2, "/d"))),
+            ("2:name=memory:/n\n0::/d\n", Some(cgroup(Version::V2, "/d"))),
+            ("0::/a:b/c d\n", Some(cgroup(Version::V2, "/a:b/c d"))),
+            ("0::/../other", Some(cgroup(Version::V2, "/../other"))),
+            ("0::/gone (deleted)\n", Some(cgroup(Version::V2, "/gone (deleted)"))),
+            ("2:name=systemd:/a\n", None),
+        ] {
+            assert_eq!(Cgroup::parse(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_cgroup_is_passed_over() {
+        let hostile: [&[u8]; 8] =
+            [b"", b"\n\n", b"0:", b"0::", b"0::relative\n", b"1::/a\n", b"4:memory\n", b"4:memory:\xff\n"];
+        for text in hostile {
+            assert_eq!(Cgroup::parse(text), None, "{}", text.escape_ascii());
+        }
+        assert_eq!(Cgroup::parse(b"\xff\xff\xff:::\n:::\n0::/a\n"), Some(cgroup(Version::V2, "/a")));
+    }
+
+    fn list(mountinfo: &str, version: Version) -> Vec<(String, String)> {
+        let mounts = Mount::list(mountinfo.as_bytes(), version).unwrap();
+        mounts.iter().map(|mount| (mount.root.display().to_string(), mount.point.display().to_string())).collect()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|&(root, point)| (root.to_owned(), point.to_owned())).collect()
+    }
+
+    #[test]
+    fn mounts_are_found_wherever_they_are() {
+        let hybrid = "\
+            31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+            32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+            35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 master:2 - cgroup cgroup rw,memory\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        assert_eq!(list(hybrid, Version::V1), pairs(&[("/", "/sys/fs/cgroup/memory")]));
+        assert_eq!(list(hybrid, Version::V2), pairs(&[("/", "/sys/fs/cgroup/unified")]));
+        let odd = "35 31 0:32 /a\\040b /mnt/c\\011d\\134040\\012\\043 rw - cgroup2 none rw,nsdelegate\n";
+        assert_eq!(list(odd, Version::V2), pairs(&[("/a b", "/mnt/c\td\\040\n#")]));
+        assert_eq!(list(odd, Version::V1), []);
+    }
+
+    #[test]
+    fn a_hidden_mount_is_not_used() {
+        let twice = "\
+            30 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\
+            31 23 0:29 / /mnt rw - cgroup2 cgroup2 rw\n\
+            32 30 0:28 /pod /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\
+            33 31 0:30 / /mnt rw - tmpfs tmpfs rw\n";
+        assert_eq!(list(twice, Version::V2), pairs(&[("/pod", "/sys/fs/cgroup")]));
+    }
+
+    #[test]
+    fn lines_that_are_no_mounts_are_passed_over() {
+        let hostile = b"\n \n - cgroup2 x y\n1 2 3 / /a rw cgroup2 x y\n1 2 3 / /b rw - cgroup2\n\xff\xff\n\
+            1 2 3 \\777 \\04 rw - cgroup2 x y\n";
+        let mounts = Mount::list(hostile.as_slice(), Version::V2).unwrap();
+        assert_eq!(mounts, [Mount { root: "\\777".into(), point: "\\04".into() }]);
+    }
+
+    #[test]
+    fn a_cgroup_is_found_in_a_mount_of_part_of_the_tree_and_through_namespaces() {
+        for (root, cgroup, expected) in [
+            ("/", "/a/b", Some("/mnt/a/b")),
+            ("/a", "/a/b", Some("/mnt/b")),
+            ("/a", "/a", Some("/mnt")),
+            ("/a", "/ab", None),
+            ("/c", "/a/b", None),
+            // The shim has a cgroup namespace of its own, the mount is the machine's.
+            ("/../..", "/../../a/b", Some("/mnt/a/b")),
+            // The machine's mount does not say under which name the namespace's root is in it.
+            ("/..", "/a", None),
+            // Outside of what is mounted.
+            ("/", "/../a", None),
+        ] {
+            let mount = Mount { root: root.into(), point: "/mnt".into() };
+            assert_eq!(mount.directory(Path::new(cgroup)), expected.map(PathBuf::from), "{root} {cgroup}");
+        }
+    }
+}

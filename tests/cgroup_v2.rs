@@ -1,0 +1,78 @@
+//! Real runtimes and Podman where cgroup v2 is all there is: in a small virtual machine.
+//!
+//! Its kernel is Debian 12's, 6.1, which lacks much of what later ones have. One test boots the machine and runs the
+//! others, which are ignored elsewhere, in it.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use dunnage_testing::{Bundle, Podman, Runtime, Tool, wait};
+
+#[test]
+fn in_a_virtual_machine() {
+    let vm = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/vm/cgv2-vm");
+    let mut tests = Command::new(vm);
+    tests.args(["--timeout", "180", "--env"]).arg(format!("DUNNAGE_UNDER_TEST={}", Tool::under_test().path.display()));
+    // Starting programs is what takes its time there.
+    tests.args(["--env", &format!("{}=4", wait::SLOWNESS)]);
+    tests.arg("--").arg(env::current_exe().expect("a test knows its own path")).args(["--ignored", "--test-threads=2"]);
+    let output = tests.output().expect("the script starts");
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+    assert!(stdout.contains("test result: ok. 4 passed"), "{stdout}");
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
+fn runc() {
+    container(Runtime::Runc);
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
+fn crun() {
+    container(Runtime::Crun);
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
+fn podman_with_runc() {
+    podman(Runtime::Runc);
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
+fn podman_with_crun() {
+    podman(Runtime::Crun);
+}
+
+fn container(runtime: Runtime) {
+    let mut bundle = Bundle::new(runtime, "cat /sys/fs/cgroup/memory.max; echo err >&2; read line; exit 3");
+    bundle.change(|config| config["linux"]["resources"]["memory"]["limit"] = (64 << 20).into());
+    let mut monitor = bundle.monitor().flag("-i").start();
+    monitor.pid();
+    let mut client = monitor.attach();
+    bundle.start();
+    client.expect("67108864\n");
+    client.send(b"go\n");
+    assert_eq!(monitor.exit_code(), "3");
+    assert_eq!(client.receive_all().stderr, b"err\n");
+    assert!(monitor.log().is(b"67108864\n", b"err\n"), "{:?}", monitor.log());
+    monitor.end();
+    bundle.delete();
+}
+
+fn podman(runtime: Runtime) {
+    let podman = Podman::new(runtime);
+    let run = podman.run(&["run", "-t", "--memory", "64m"], &["sh", "-c", "cat /sys/fs/cgroup/memory.max; exit 3"]);
+    assert_eq!(run.exited(3), "67108864\r\n");
+    podman.run(&["run", "--name", "c", "-d"], &["sh", "-c", "trap 'exit 7' TERM; echo ready; sleep 1000 & wait"]).ok();
+    let mut follower = podman.start(&["logs", "--follow", "c"]);
+    follower.expect("ready\n");
+    podman.ok(&["stop", "c"]);
+    assert_eq!(podman.ok(&["wait", "c"]), "7\n");
+    assert_eq!(follower.finish().ok(), "ready\n");
+    podman.run(&["run", "--name", "hog", "--memory", "20m"], &["tail", "/dev/zero"]).exited(137);
+    assert_eq!(podman.inspect("hog", "{{.State.OOMKilled}}"), "true");
+}
