@@ -5,7 +5,7 @@
 //! least that logging takes: it reads its stdin, stamps lines and writes them to the file.
 //!
 //! Steps are words divided by semicolons: `wait` for a byte in the fifo `BENCH_GO`; `done`, a byte into `BENCH_DONE`;
-//! `lines LENGTH BYTES` of output; `cat`; `orphans COUNT`; `tick`, the time as a line each millisecond; `hang`.
+//! `lines LENGTH BYTES` of output; `cat`; `read BYTES` of stdin; `orphans COUNT`; `tick`, the time as a line each millisecond; `hang`.
 
 #![no_main]
 
@@ -63,6 +63,7 @@ fn payload(steps: &str) -> io::Result<()> {
             ["done"] => signal_fifo("BENCH_DONE", OpenOptions::new().write(true))?.write_all(b"x")?,
             ["lines", length, bytes] => lines(number(length)?, number(bytes)?)?,
             ["cat"] => cat()?,
+            ["read", bytes] => read(number(bytes)?)?,
             ["orphans", count] => orphans(number(count)?)?,
             ["tick"] => tick()?,
             ["hang"] => loop {
@@ -104,6 +105,18 @@ fn cat() -> io::Result<()> {
             length => raw_stdout().write_all(&buffer[..length])?,
         }
     }
+}
+
+fn read(bytes: usize) -> io::Result<()> {
+    let mut buffer = vec![0; BLOCK];
+    let mut left = bytes;
+    while left > 0 {
+        match raw_stdin().read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => left = left.saturating_sub(length),
+        }
+    }
+    Ok(())
 }
 
 /// Leaves so many zombies to whoever adopts orphans, once it is told to.

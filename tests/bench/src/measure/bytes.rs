@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use dunnage_testing::wait::Deadline;
 use dunnage_testing::{Client, Process};
 use nix::fcntl::OFlag;
-use nix::libc::SIGKILL;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::pipe2;
@@ -205,41 +204,49 @@ fn receive(clients: &[Client], wanted: usize, begin: Instant) -> (Duration, f64)
 }
 
 pub(crate) fn stdin(bench: &Bench) -> Vec<Figure> {
-    let mut rate = Pair::default();
+    let (mut back, mut one_way) = (Pair::default(), Pair::default());
     for _ in 0..ROUNDS {
         for who in Who::BOTH {
-            rate.push(who, mib_per_second(THROUGH, through_cat(bench, who)));
+            back.push(who, mib_per_second(THROUGH, through_cat(bench, who)));
+            one_way.push(who, mib_per_second(THROUGH, into_stdin(bench, who)));
         }
     }
-    vec![rate.figure("stdin: from a client through cat to it", "MiB/s", Goal::AtLeastTimes(2.0))]
+    vec![
+        back.figure("stdin: from a client through cat back to it", "MiB/s", Goal::AtLeastTimes(2.0)),
+        one_way.figure("  from a client, one way", "MiB/s", Goal::Shown),
+    ]
 }
 
 fn through_cat(bench: &Bench, who: Who) -> Duration {
     let shim = bench.monitor(who, "cat").log("/dev/null").option(&["-i"]).start();
-    let client = shim.attach();
-    let reader = Client::connect(&bench.dir.join("sockets/container/attach")).expect("a second client");
+    let client = [shim.attach()];
     proc::cpu_when_quiet(&shim.long, QUIET);
     let begin = Instant::now();
-    let reader = thread::spawn(move || receive(&[reader], THROUGH, begin));
-    // A client that sends without reading may be waited for: its own output is thrown away beside it.
-    let line = vec![b'x'; 32 << 10];
-    let mut packet = [0; 8193];
-    let mut sent = 0;
-    while sent < THROUGH {
-        if client.try_send(&line) {
-            sent += line.len();
-            continue;
-        }
-        let mut fds = [PollFd::new(client.as_fd(), PollFlags::POLLIN | PollFlags::POLLOUT)];
-        let ready = poll(&mut fds, PollTimeout::from(10_000u16)).expect("a poll");
-        assert!(ready > 0, "a client's input is not taken");
-        while recv(client.as_fd().as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).is_ok_and(|length| length > 0) {}
-    }
-    let drain = thread::spawn(move || receive(&[client], usize::MAX, begin));
-    let (took, share) = reader.join().expect("a client");
+    let (took, share) = thread::scope(|scope| {
+        let reader = scope.spawn(|| receive(&client, THROUGH, begin));
+        send(&client[0]);
+        reader.join().expect("a client")
+    });
     assert!(share >= 1.0 || who == Who::Conmon, "{share} of the input came back");
-    shim.payload.signal(SIGKILL);
-    shim.end();
-    let _ = drain.join();
+    shim.kill();
     took
+}
+
+fn into_stdin(bench: &Bench, who: Who) -> Duration {
+    let shim = bench.monitor(who, &format!("read {THROUGH};done;hang")).option(&["-i"]).start();
+    let client = shim.attach();
+    proc::cpu_when_quiet(&shim.long, QUIET);
+    let begin = Instant::now();
+    send(&client);
+    bench.wait_done();
+    let took = begin.elapsed();
+    shim.kill();
+    took
+}
+
+fn send(client: &Client) {
+    let packet = vec![b'x'; 32 << 10];
+    for _ in 0..THROUGH / packet.len() {
+        client.send(&packet);
+    }
 }
