@@ -29,7 +29,7 @@ use nix::sys::stat::{Mode, umask};
 
 use cli::{Command, Config};
 use error::{Context, Error, Result};
-use monitor::{FAILED, Handed, SIGNALS};
+use monitor::{FAILED, Handed, Monitor, SIGNALS};
 use start::{CallerPipes, Dialect, OomScore, Side, SyncPipe};
 
 fn main() -> ExitCode {
@@ -40,11 +40,14 @@ fn main() -> ExitCode {
         Ok(Command::Help) => print(&cli::help()),
         Ok(Command::Run(config)) => {
             messages::init(&config);
-            let ran = inherited.context(|| "cannot list the open descriptors").and_then(|fds| run(*config, fds));
-            ExitCode::from(ran.unwrap_or_else(|failure| {
-                ::log::error!("{failure}");
-                FAILED
-            }))
+            match inherited.context(|| "cannot list the open descriptors").and_then(|fds| start(config, fds)) {
+                Ok(None) => ExitCode::SUCCESS,
+                Ok(Some(mut monitor)) => ExitCode::from(monitor.run()),
+                Err(failure) => {
+                    ::log::error!("{failure}");
+                    ExitCode::from(FAILED)
+                }
+            }
         }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.
@@ -61,8 +64,11 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Everything up to the fork, which is where the caller still sees what goes wrong.
-fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
+/// Everything before the loop: up to the fork, where the caller still sees what goes wrong, and what the process that
+/// stays needs. The one that the caller started gets nothing: its work is done.
+// Not a part of main's frame, which lasts as long as the loop.
+#[inline(never)]
+fn start(config: Box<Config>, mut inherited: InheritedFds) -> Result<Option<Box<Monitor>>> {
     // The runtime inherits it, and the modes of all files that are made here count on it.
     umask(Mode::from_bits_truncate(0o022));
     let pipes = CallerPipes::take(&mut inherited, &config)?;
@@ -79,7 +85,9 @@ fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     let oom_score = OomScore::protect();
     let short_side = process::id();
     match start::detach(&config.detach, config.stdio)? {
-        Side::Short => Ok(0),
-        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, signals, short_side })),
+        Side::Short => Ok(None),
+        Side::Long => {
+            monitor::start(Handed { config, log, pipes, inherited, oom_score, signals, short_side }).map(Some)
+        }
     }
 }

@@ -51,12 +51,6 @@ const FAULTS: &[Fault] = &[
         put: Value("self.first_seen"),
     },
     Fault {
-        name: "remembers_a_zombie_whose_pid_came_back",
-        file: "sweep.rs",
-        right: "self.sweep.forget(pid);",
-        put: Statements(""),
-    },
-    Fault {
         name: "defers_nothing",
         file: "sweep.rs",
         right: "grace.max(until.min(self.first_seen + timing.orphan_max_defer))",
@@ -220,7 +214,7 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "walks_a_tree_once",
         file: "child.rs",
-        right: "walk == Walk::Settled || until <= now",
+        right: "walk == Walk::Settled || slices == 0",
         put: Value("true"),
     },
     Fault {

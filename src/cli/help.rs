@@ -10,19 +10,21 @@ const COLUMN: usize = 32;
 const INTRODUCTION: &str = "\
 Usage: dunnage --cid ID --cuuid ID --runtime PATH --log-path PATH [OPTION]...
 
-Creates a container with an OCI runtime and watches it until it ends: keeps its streams, logs its
-output, serves attach clients and leaves its exit code behind. Takes the place of conmon under
-Podman (podman --conmon PATH) and CRI-O (monitor_path in crio.conf).
+Creates or restores a container with an OCI runtime, or runs a process in one, and watches it until
+it ends: keeps its streams, logs its output, serves attach clients and leaves its exit code behind.
+Takes the place of conmon under Podman (podman --conmon PATH) and CRI-O (monitor_path in crio.conf).
 ";
 
 const NOTES: &str = "
-Options marked [later] are not supported yet: they are understood, and refused. SECONDS are whole,
-but may have a fraction for --attach-stall-timeout and the bounds of processes, which go from 0.001
-to 604800 (a week). Whole numbers may be octal (010) or hexadecimal (0x10).
+Options marked [refused] are conmon's, and not supported: dunnage says so and ends. SECONDS are
+whole, but may have a fraction for --attach-stall-timeout and the bounds of processes, which go
+from 0.001 to 604800 (a week). Whole numbers may be octal (010) or hexadecimal (0x10).
 
 Environment:
   _OCI_STARTPIPE  a descriptor; nothing is started before a byte was read from it
-  _OCI_SYNCPIPE   a descriptor; told the container's pid, or why there is none, as a line of JSON
+  _OCI_SYNCPIPE   a descriptor; told the container's pid, or why there is none, as a line of JSON;
+                  an exec's exit code follows
+  _OCI_ATTACHPIPE a descriptor; with --exec-attach, told when clients can attach
 
 Exit status:
   0    the shim runs as a process of its own
@@ -58,12 +60,7 @@ fn describe(text: &mut String, option: &Opt) {
         None => write!(text, "      --{}", option.name),
     }
     .expect("a String takes all that is written to it");
-    let value = match option.kind {
-        Kind::Help | Kind::Flag(_) => None,
-        Kind::Word { value, .. } | Kind::Int { value, .. } | Kind::Int64 { value, .. } => Some(value),
-        Kind::Seconds { .. } => Some("SECONDS"),
-    };
-    if let Some(value) = value {
+    if let Some(value) = value_of(option) {
         text.push(' ');
         text.push_str(value);
     }
@@ -78,10 +75,19 @@ fn describe(text: &mut String, option: &Opt) {
         text.push_str(line);
         used = COLUMN;
     }
-    if option.later {
-        text.push_str(" [later]");
+    if option.refused {
+        text.push_str(" [refused]");
     }
     text.push('\n');
+}
+
+/// What the option's value is called, if it takes one.
+pub(super) fn value_of(option: &Opt) -> Option<&'static str> {
+    match option.kind {
+        Kind::Help | Kind::Flag(_) => None,
+        Kind::Word { value, .. } | Kind::Int { value, .. } | Kind::Int64 { value, .. } => Some(value),
+        Kind::Seconds { .. } => Some("SECONDS"),
+    }
 }
 
 #[cfg(test)]

@@ -45,4 +45,6 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
 }
 
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod tests;

@@ -16,8 +16,8 @@ pub(super) struct Opt {
     pub(super) kind: Kind,
     /// What `--help` says; nothing: the option is hidden.
     pub(super) help: &'static str,
-    /// It is read, but whoever uses it is told that it is not supported yet.
-    pub(super) later: bool,
+    /// It is read, but whoever uses it is told that it is not supported.
+    pub(super) refused: bool,
 }
 
 /// What an option takes.
@@ -88,8 +88,8 @@ pub(super) struct Given {
     pub(super) syslog: bool,
     pub(super) log_level: Option<OsString>,
     pub(super) timing: Timing,
-    /// The first option that is not supported yet.
-    pub(super) later: Option<&'static str>,
+    /// The first option that is not supported.
+    pub(super) refused: Option<&'static str>,
 }
 
 /// What it said about the log.
@@ -108,7 +108,7 @@ pub(super) struct GivenLog {
 }
 
 const fn option(name: &'static str, kind: Kind, help: &'static str) -> Opt {
-    Opt { name, short: None, kind, help, later: false }
+    Opt { name, short: None, kind, help, refused: false }
 }
 
 const fn flag(name: &'static str, set: fn(&mut Given), help: &'static str) -> Opt {
@@ -137,9 +137,9 @@ impl Opt {
         Self { short: Some(short), ..self }
     }
 
-    /// Marks what comes in a later version. A number is refused where it is above 0: 0 asks for nothing.
-    const fn later(self) -> Self {
-        Self { later: true, ..self }
+    /// Marks what conmon does and dunnage does not.
+    const fn refused(self) -> Self {
+        Self { refused: true, ..self }
     }
 
     /// Whether the option takes no value.
@@ -189,7 +189,7 @@ pub(super) static GROUPS: &[Group] = &[
             flag("exec", |g| g.exec = true, "run a process in a container that runs already").short(b'e'),
             word("exec-process-spec", "FILE", |g, v| g.exec_process_spec = Some(v), "that process, described in JSON"),
             flag("exec-attach", |g| g.exec_attach = true, "start that process only when a client has attached"),
-            flag("enable-healthcheck", |_| (), "run the health checks that the bundle describes").later(),
+            flag("enable-healthcheck", |_| (), "run the health checks that the bundle describes").refused(),
         ],
     },
     Group {
@@ -219,8 +219,8 @@ pub(super) static GROUPS: &[Group] = &[
                 |g| g.replace_listen_pid = true,
                 "make LISTEN_PID, where it is set, the runtime's pid",
             ),
-            word("seccomp-notify-socket", "PATH", |_, _| (), "where seccomp notifications arrive").later(),
-            word("seccomp-notify-plugins", "LIST", |_, _| (), "plugins that handle seccomp notifications").later(),
+            word("seccomp-notify-socket", "PATH", |_, _| (), "where seccomp notifications arrive").refused(),
+            word("seccomp-notify-plugins", "LIST", |_, _| (), "plugins that handle seccomp notifications").refused(),
         ],
     },
     Group {

@@ -50,7 +50,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
         .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
     let log = logging(given.log, given.name, &id)?;
     given.timing.validate().or_else(|error| invalid(format!("{error}. Use --stop-budget or --shutdown-timeout")))?;
-    if let Some(option) = given.later {
+    if let Some(option) = given.refused {
         return not_supported(&format!("--{option}"));
     }
 
@@ -121,9 +121,9 @@ fn invalid<T>(text: impl Into<String>) -> Result<T, CliError> {
     Err(CliError::Invalid(text.into()))
 }
 
-/// For what a later version does.
+/// For what conmon does and dunnage does not.
 fn not_supported<T>(what: &str) -> Result<T, CliError> {
-    invalid(format!("{what} is not supported yet"))
+    invalid(format!("{what} is not supported"))
 }
 
 fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliError> {

@@ -99,25 +99,22 @@ fn take(
     value: Option<OsString>,
 ) -> Result<Then, CliError> {
     let value = || value.ok_or_else(|| CliError::Syntax(format!("Missing argument for {spelling}")));
-    let mut is_used = true;
     match option.kind {
         Kind::Help => return Ok(Then::Help),
         Kind::Flag(set) => set(given),
         Kind::Word { set, .. } => set(given, value()?),
         Kind::Int { set, .. } => {
             let number = integer(&value()?, spelling)?;
-            is_used = number > 0;
             set(given, number);
         }
         Kind::Int64 { set, .. } => {
             let number = integer(&value()?, spelling)?;
-            is_used = number > 0;
             set(given, number);
         }
         Kind::Seconds { set } => set(given, seconds(&value()?, spelling)?),
     }
-    if option.later && is_used {
-        given.later.get_or_insert(option.name);
+    if option.refused {
+        given.refused.get_or_insert(option.name);
     }
     Ok(Then::Go)
 }

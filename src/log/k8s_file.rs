@@ -129,7 +129,7 @@ impl K8sFile {
             let room = self.room_for(next);
             let mut batch = Batch::new(&mut self.buffer[..room]);
             if let Some(note) = &note {
-                batch.push(&self.stamp.prefix(Stream::Stderr), note.as_bytes());
+                batch.fill(&self.stamp.prefix(Stream::Stderr), &mut Pieces::new(note.as_bytes()));
             }
             let mut dropped = pieces.clone();
             batch.fill(&prefix, &mut pieces);

@@ -50,7 +50,7 @@ pub(crate) const FAILED: u8 = 1;
 
 /// What the start hands over.
 pub(crate) struct Handed {
-    pub(crate) config: Config,
+    pub(crate) config: Box<Config>,
     pub(crate) log: Log,
     pub(crate) pipes: CallerPipes,
     pub(crate) inherited: InheritedFds,
@@ -60,8 +60,8 @@ pub(crate) struct Handed {
     pub(crate) short_side: u32,
 }
 
-/// Has the runtime start the process and stays with it. Returns the shim's exit status.
-pub(crate) fn run(mut handed: Handed) -> u8 {
+/// Makes all that the process needs and has the runtime start it. What fails here, the caller is told.
+pub(crate) fn start(mut handed: Handed) -> Result<Box<Monitor>> {
     let CallerPipes { sync, attach, start } = mem::take(&mut handed.pipes);
     let mut sync = SyncPipe::new(sync, Dialect::of(&handed.config));
     let attach_pipe = AttachPipe::new(attach);
@@ -70,14 +70,13 @@ pub(crate) fn run(mut handed: Handed) -> u8 {
             monitor.sync = sync;
             attach_pipe.ready();
             monitor.begin(start);
-            monitor.run()
+            Ok(monitor)
         }
         Err(failure) => {
-            error!("{failure}");
             let text = failure.to_string();
             attach_pipe.failed(text.as_bytes());
             sync.failed(text.as_bytes());
-            FAILED
+            Err(failure)
         }
     }
 }
@@ -95,8 +94,9 @@ enum Phase {
     Ending(Ending),
 }
 
-struct Monitor {
-    config: Config,
+/// The shim that stays, from just before its runtime is started.
+pub(crate) struct Monitor {
+    config: Box<Config>,
     event_loop: EventLoop<Source>,
     signals: Signals,
     driver: Driver,
@@ -116,7 +116,7 @@ struct Monitor {
 
 impl Monitor {
     /// Makes all that the process needs.
-    fn prepare(handed: Handed) -> Result<Self> {
+    fn prepare(handed: Handed) -> Result<Box<Self>> {
         let Handed { config, log, inherited, oom_score, signals, short_side, .. } = handed;
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
@@ -149,7 +149,7 @@ impl Monitor {
             ),
             _ => None,
         };
-        Ok(Self {
+        Ok(Box::new(Self {
             driver: Driver::new(config.timing),
             sync: SyncPipe::new(None, Dialect::of(&config)),
             config,
@@ -166,7 +166,7 @@ impl Monitor {
             oom_score,
             short_side,
             phase: Phase::Waiting(StartPipe::default(), child_stdio),
-        })
+        }))
     }
 
     /// Starts the runtime: at once, or for an exec with clients once they have attached and the caller says so.
@@ -228,7 +228,8 @@ impl Monitor {
             .context(|| format!("cannot start the runtime {}", runtime.path.display()))
     }
 
-    fn run(&mut self) -> u8 {
+    /// Stays with the process until all is done. Returns the shim's exit status.
+    pub(crate) fn run(&mut self) -> u8 {
         let mut events = Events::with_capacity(EVENTS_PER_ROUND);
         loop {
             if let Phase::Ending(Ending::Done(status)) = self.phase {
@@ -332,7 +333,7 @@ impl Monitor {
                     }
                     self.sync.started(pid.as_raw());
                     self.phase = Phase::Running(child);
-                    sys::trim_heap();
+                    sys::give_back_memory();
                 }
                 Outcome::Failed { failure, .. } => self.end_failed(&failure, now),
                 Outcome::Exited { child, status } => match self.phase {

@@ -85,8 +85,8 @@ impl Console {
     /// The connection has something to say. One that brings no terminal is closed, and another one may come.
     pub(crate) fn receive(&mut self, event_loop: &EventLoop<Source>) -> Handover {
         let Some(connection) = &self.connection else { return Handover::Nothing };
-        // The data is the name of the terminal, which is of no use here.
-        let mut data = [0; 4096];
+        // The data is the name of the terminal, which is of no use here; nor is what does not fit.
+        let mut data = [0; 128];
         match sys::receive_fds(connection, &mut data) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Handover::Nothing,
             Err(error) => warn!("cannot receive from the console socket: {error}"),

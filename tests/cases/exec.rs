@@ -144,11 +144,8 @@ fn b11_an_exec_that_delays_its_exit_command_holds_nothing() {
             let fds = dunnage_testing::descriptors(&long.proc_dir()).expect("its descriptors");
             let held =
                 |target: &str| ["pipe:", "/dev/ptmx", "/tmp", "socket:"].iter().any(|kind| target.starts_with(kind));
-            fds.range(3..).filter(|(_, fd)| held(&fd.target)).count() <= 2
-        });
-        // That comes once the exit files are on the disk.
-        wait::eventually(Deadline::usual(), "the attach socket to be gone", || {
-            !sandbox.bundle().join("attach").exists()
+            let free = fds.range(3..).filter(|(_, fd)| held(&fd.target)).count() <= 2;
+            free && !sandbox.bundle().join("attach").exists()
         });
         assert!(long.zombies().is_empty(), "{case}");
         let memory = long.own_memory_kib();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunnage_testing::wait::{self, Arrivals, Deadline};
 use dunnage_testing::{Sandbox, Script, Status, Step};
@@ -145,4 +145,25 @@ fn inherited_descriptors_are_closed_before_the_exit_file_is_there() {
     // Runtime and container have ended: whoever still had it would be the monitor.
     wait::readable(&ours, Deadline::after(Duration::ZERO), "the end of an inherited pipe");
     assert_eq!(ours.read(&mut [0]).expect("a pipe can be read"), 0);
+}
+
+#[test]
+fn r19_a_shutdown_is_over_in_its_time() {
+    let ready = "ready";
+    let sandbox = Sandbox::new();
+    sandbox.script(&Script::new([Step::Block(15), Step::fire(ready), Step::Hang]));
+    let event = sandbox.event(ready);
+    let bounds = [("--shutdown-timeout", "2.5"), ("--stop-budget", "1.8")];
+    let monitor = bounds.iter().fold(dunnage(&sandbox), |monitor, (option, value)| monitor.option(option, *value));
+    let mut monitor = monitor.start();
+    monitor.pid();
+    let long = monitor.long();
+    event.wait();
+    let told = Instant::now();
+    long.signal(15);
+    // It gets what the budget leaves of the time to end by itself.
+    assert_eq!(monitor.exit_code(), "137");
+    assert!(told.elapsed() > Duration::from_millis(600), "{:?}", told.elapsed());
+    monitor.end();
+    assert!(told.elapsed() < Duration::from_millis(2500) + SOON, "{:?}", told.elapsed());
 }

@@ -84,7 +84,10 @@ fn m02_a_signal_ends_the_delay() {
     let mut monitor =
         dunnage(&sandbox).exit_command(&[Step::report("exit-command.json")]).option("--exit-delay", "600").start();
     assert_eq!(monitor.messages().len(), 1);
-    monitor.long().signal(15);
+    // Before its end the signal would be the container's.
+    let long = monitor.long();
+    assert_eq!(monitor.exit_code(), "3");
+    long.signal(15);
     monitor.long().wait_end(dunnage_testing::wait::Deadline::after(SOON), "the monitor, told to end during its delay");
     assert!(sandbox.bundle().join("exit-command.json").exists(), "the command ran");
 }

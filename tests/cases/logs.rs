@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Log, Out, Sandbox, Script, Step, script};
+use dunnage_testing::{Log, Out, Sandbox, Script, Status, Step, script};
 
 use crate::dunnage;
 
@@ -186,6 +186,28 @@ fn f17_many_lines_take_few_writes() {
     let writes = io.lines().find_map(|line| line.strip_prefix("syscw: ")).expect("a counter");
     let writes: usize = writes.parse().expect("a number");
     assert!(writes < lines / 20, "{writes} writes for {lines} lines");
+}
+
+#[test]
+fn log_and_exit_file_are_synced_unless_told_otherwise() {
+    for (told_otherwise, synced) in [(false, vec!["/exit", "/exits/", "ctr.log"]), (true, vec![])] {
+        let sandbox = Sandbox::with(&Script::new([Step::out("hello\n"), Step::Exit(0)]));
+        let trace = "exec strace -f -qq -y -e signal=none -e trace=fsync,fdatasync -o \"$DUNNAGE_SANDBOX/trace\"";
+        let mut monitor = dunnage(&sandbox).through(trace);
+        if told_otherwise {
+            monitor = monitor.flag("--no-sync-log");
+        }
+        let mut monitor = monitor.start();
+        assert_eq!(monitor.exit_code(), "0");
+        // It ends after all that it traces.
+        assert_eq!(monitor.status(), Status::Exited(0));
+        let trace = fs::read_to_string(sandbox.root().join("trace")).expect("a trace");
+        println!("{trace}");
+        assert_eq!(trace.lines().count() == 0, told_otherwise);
+        for file in synced {
+            assert!(trace.contains(file), "{file} is not synced");
+        }
+    }
 }
 
 #[test]

@@ -407,7 +407,7 @@ impl Driver {
     fn collect<S: Source>(&mut self, event_loop: &EventLoop<S>, now: Instant, child: ChildId) {
         let Some(process) = self.find(Role::Child(child)) else { return };
         match process.end() {
-            End::NotYet => self.reaper.handle_child_running(now, child),
+            End::NotYet => self.reaper.handle_child_running(child),
             End::Unreaped => self.reaper.handle_child_ended(now, child),
             End::Gone(status) => {
                 debug!("process {} {status}", process.pid);

@@ -9,8 +9,9 @@ use super::call::Call;
 use super::types::{ChildId, ExitStatus, Outcome, Walk};
 use super::{Action, Reaper, SLICE_PAUSE, Timer};
 
-/// How long a tree may take to be stopped: one that cannot be is killed as it is.
-const TREE_WAIT: Duration = Duration::from_millis(200);
+/// In how many slices a tree is to be stopped: one that cannot be is killed as it is. Counted rather than timed, so that
+/// a loop that was held up still walks all of it.
+const TREE_SLICES: u32 = 500;
 
 /// A registered child.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ enum State {
     /// Its time is over. Has it ended already?
     Expiring { limit: Duration },
     /// All that is below it is told to stop, so that nothing new turns up.
-    Stopping { limit: Duration, until: Instant },
+    Stopping { limit: Duration, slices: u32 },
     /// All that is below it is killed; then it is, if it is still there.
     Killing { limit: Duration },
     /// All was killed. It is to be reaped.
@@ -119,10 +120,10 @@ impl Reaper {
     }
 
     /// The answer to [`Action::Collect`] of a child that has not ended.
-    pub fn handle_child_running(&mut self, now: Instant, id: ChildId) {
+    pub fn handle_child_running(&mut self, id: ChildId) {
         let Some(child) = self.child(id) else { return };
         if let State::Expiring { limit } = child.state {
-            child.state = State::Stopping { limit, until: now + TREE_WAIT };
+            child.state = State::Stopping { limit, slices: TREE_SLICES };
             self.actions.push_back(Action::StopTree(id));
         }
     }
@@ -130,10 +131,11 @@ impl Reaper {
     /// The answer to [`Action::StopTree`].
     pub fn handle_tree_stopped(&mut self, now: Instant, id: ChildId, walk: Walk) {
         let Some(child) = self.child(id) else { return };
-        let State::Stopping { limit, until } = child.state else { return };
-        if walk == Walk::Settled || until <= now {
+        let State::Stopping { limit, slices } = child.state else { return };
+        if walk == Walk::Settled || slices == 0 {
             self.kill_tree(id, limit);
         } else {
+            child.state = State::Stopping { limit, slices: slices - 1 };
             self.deadlines.set(Timer::Child(id), now + SLICE_PAUSE);
         }
     }

@@ -1,9 +1,9 @@
 //! The only unsafe code: what neither std nor nix offers safely.
 #![allow(unsafe_code)]
 
-mod heap;
 mod inherited;
 mod local_time;
+mod memory;
 mod pages;
 mod pidfd;
 mod signals;
@@ -11,9 +11,9 @@ mod socket;
 mod spawn;
 mod terminal;
 
-pub use heap::trim_heap;
 pub use inherited::InheritedFds;
 pub use local_time::utc_offset;
+pub use memory::give_back_memory;
 pub use pages::Pages;
 pub use pidfd::{Pidfd, is_zombie, reap_zombie};
 pub use signals::Signals;

@@ -177,7 +177,7 @@ impl<'a> World<'a> {
             self.kernel.now = self.kernel.now.max(next);
             while self.kernel.is_due() {
                 if let Some((_, number)) = self.kernel.step() {
-                    self.planned(number);
+                    self.planned(number)?;
                 }
             }
             while let Some(step) = steps.next_if(|step| step.at <= self.kernel.now) {
@@ -217,8 +217,6 @@ impl<'a> World<'a> {
 
     /// One round of the loop: events in any order, then SIGCHLD, then what is due.
     fn round(&mut self) -> Result<(), Fault> {
-        // The terminal's part, see `planned`.
-        self.carry_out()?;
         let mut ready: Vec<Watch> = self.watches.iter().copied().filter(|watch| self.is_ready(watch)).collect();
         ready.sort_by_key(|watch| mix(self.history.seed ^ watch.uid as u64));
         for watch in ready {
@@ -384,7 +382,7 @@ impl<'a> World<'a> {
     }
 
     /// A part of a call's plan is due.
-    fn planned(&mut self, code: usize) {
+    fn planned(&mut self, code: usize) -> Result<(), Fault> {
         let (number, part) = decode(code);
         let plan = self.calls[number].plan.clone();
         match part {
@@ -415,6 +413,7 @@ impl<'a> World<'a> {
             }
         }
         self.note(|| format!("call {number}: {part:?}"));
+        self.carry_out()
     }
 
     fn fork_process(&mut self, number: usize, place: Place, plan: Plan) -> Option<Uid> {
@@ -558,7 +557,7 @@ impl<'a> World<'a> {
                 let status = if self.history.old_kernel { ExitStatus::Unknown } else { status };
                 self.reaper.handle_child_exit(id, status);
             }
-            _ => self.reaper.handle_child_running(self.now(), id),
+            _ => self.reaper.handle_child_running(id),
         }
     }
 

@@ -64,6 +64,23 @@ fn r3_a_pid_that_comes_again_has_its_own_grace() {
 }
 
 #[test]
+fn r3_a_pid_that_comes_again_after_a_claim_has_its_own_grace() {
+    let mut play = Play::new();
+    let call = play.start(&PIPES);
+    play.zombies(&[PROCESS]);
+    play.advance(0.9);
+    play.runtime_exits(call, 0);
+    play.pid_file(call, PidFile::Pid(PROCESS));
+    play.kinship(call, Kinship::Child);
+    let actions = play.actions();
+    let Some(&Action::Register(_, child)) = actions.first() else { panic!("{actions:?}") };
+    play.child_exits(child, 0);
+    // Before the next look another process has the PID, and has ended.
+    play.advance(0.2);
+    assert!(!play.zombies(&[PROCESS]).contains(&Action::ReapOrphan(PROCESS)));
+}
+
+#[test]
 fn r4_a_call_that_started_after_the_zombie_was_seen_defers_nothing() {
     let mut play = Play::new();
     play.zombies(&[ORPHAN]);
