@@ -79,6 +79,8 @@ fn run(config: Config, mut inherited: InheritedFds) -> Result<u8> {
     let short_side = process::id();
     match start::detach(&config.detach)? {
         Side::Short => Ok(0),
-        Side::Long => Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, signals, short_side })),
+        Side::Long(go_ahead) => {
+            Ok(monitor::run(Handed { config, log, pipes, inherited, oom_score, signals, short_side, go_ahead }))
+        }
     }
 }

@@ -23,7 +23,8 @@ use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::Source;
 use crate::start::{
-    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, passes_to_runtime, runtime_args,
+    AttachPipe, CallerPipes, Console, Dialect, GoAhead, Handover, OomScore, StartPipe, SyncPipe, passes_to_runtime,
+    runtime_args,
 };
 
 use ending::Ending;
@@ -57,6 +58,7 @@ pub(crate) struct Handed {
     pub(crate) signals: Signals,
     /// The PID that this process, or the one it was forked from, was started as.
     pub(crate) short_side: u32,
+    pub(crate) go_ahead: GoAhead,
 }
 
 /// Has the runtime start the process and stays with it. Returns the shim's exit status.
@@ -64,7 +66,16 @@ pub(crate) fn run(mut handed: Handed) -> u8 {
     let CallerPipes { sync, attach, start } = mem::take(&mut handed.pipes);
     let mut sync = SyncPipe::new(sync, Dialect::of(&handed.config));
     let attach_pipe = AttachPipe::new(attach);
-    match Monitor::prepare(handed) {
+    let go_ahead = mem::take(&mut handed.go_ahead);
+    let prepared = Monitor::prepare(handed);
+    if !go_ahead.wait() {
+        // The short side has said why.
+        if let Ok(mut monitor) = prepared {
+            monitor.finish(FAILED);
+        }
+        return FAILED;
+    }
+    match prepared {
         Ok(mut monitor) => {
             monitor.sync = sync;
             attach_pipe.ready();
