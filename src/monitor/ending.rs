@@ -255,7 +255,7 @@ impl Monitor {
         self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
     }
 
-    fn finish(&mut self, status: u8) {
+    pub(super) fn finish(&mut self, status: u8) {
         if let Some(attach) = &mut self.attach {
             attach.unlink_socket();
             attach.unlink_link();

@@ -70,15 +70,17 @@ fn swept(shim: &Shim<'_>) -> Duration {
 
 /// The longest time that a line of the payload's took to arrive.
 fn longest_delay(client: &Client, stop: &AtomicBool) -> Duration {
+    let clock = || clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a clock").num_nanoseconds();
+    // What was written before lay here unread.
+    let begin = clock();
     let mut packet = [0; 8193];
     let mut longest = 0;
     while !stop.load(Ordering::Relaxed) {
         let Ok(length @ 1..) = recv(client.as_fd().as_raw_fd(), &mut packet, MsgFlags::empty()) else { break };
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a clock").num_nanoseconds();
-        let oldest = String::from_utf8_lossy(&packet[1..length]);
-        if let Some(written) = oldest.lines().next().and_then(|line| line.parse::<i64>().ok()) {
-            longest = longest.max(now - written);
-        }
+        let now = clock();
+        let lines = String::from_utf8_lossy(&packet[1..length]);
+        let written = lines.lines().filter_map(|line| line.parse::<i64>().ok()).find(|written| *written > begin);
+        longest = longest.max(written.map_or(0, |written| now - written));
     }
     Duration::from_nanos(longest.unsigned_abs())
 }
