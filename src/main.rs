@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod cli;
 mod control;
 mod descriptors;
@@ -89,8 +90,8 @@ fn start(config: Box<Config>, mut inherited: InheritedFds) -> Result<Option<Box<
     let short_side = process::id();
     match start::detach(&config.detach, config.stdio)? {
         Side::Short => Ok(None),
-        Side::Long => {
-            monitor::start(Handed { config, log, pipes, inherited, oom_score, signals, short_side }).map(Some)
+        Side::Long(go_ahead) => {
+            monitor::start(Handed { config, log, pipes, inherited, oom_score, signals, short_side, go_ahead })
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the end of a container leaves behind: exit files, and the exit command.
+//! What the end of a container leaves behind: the exit files.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -42,10 +42,21 @@ pub(super) fn mend(place: &Place) {
 fn free_first(place: &Place, keep: NonZeroU32) -> io::Result<()> {
     let is_free = |number: &u32| fs::symlink_metadata(backup(place, *number)).is_err();
     let gap = (1..keep.get()).find(is_free).unwrap_or(keep.get());
+    if gap == keep.get() {
+        // Not left to a renaming: the log itself must not take its place, see `rotate`.
+        remove_if_there(&backup(place, gap))?;
+    }
     for number in (1..gap).rev() {
         fs::rename(backup(place, number), backup(place, number + 1))?;
     }
     Ok(())
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn backup(place: &Place, number: u32) -> PathBuf {
@@ -56,6 +67,9 @@ fn backup(place: &Place, number: u32) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::super::testing::Scratch;
     use super::*;
 
@@ -109,6 +123,25 @@ mod tests {
             let (dir, place) = logs(before);
             turn(&dir, &place, keep).unwrap();
             expect(&dir, after);
+        }
+    }
+
+    #[test]
+    fn there_is_a_log_at_every_moment() {
+        for keep in [1, 2] {
+            let (dir, place) = logs(&[0]);
+            let log = dir.path("log");
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let watcher = scope.spawn(|| {
+                    std::iter::repeat_with(|| log.exists())
+                        .take_while(|_| !done.load(Ordering::Relaxed))
+                        .all(|there| there)
+                });
+                (0..500).for_each(|_| turn(&dir, &place, keep).unwrap());
+                done.store(true, Ordering::Relaxed);
+                assert!(watcher.join().unwrap(), "of {keep} kept");
+            });
         }
     }
 

@@ -1,11 +1,9 @@
 //! The k8s-file driver: one record a line, `STAMP STREAM F|P TEXT`, appended to a file.
 
 use std::io;
-use std::mem;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::sys::Pages;
 use memchr::memchr_iter;
 use nix::errno::Errno;
 
@@ -13,15 +11,13 @@ use super::file::{LogFile, Rules};
 use super::loss::Loss;
 use super::record::{Batch, Pieces, RECORD_MAX};
 use super::stamp::Stamp;
+use crate::buffer::Buffer;
 use crate::cli::K8sFileOptions;
 use crate::stream::Stream;
 
 /// How many bytes of records are written at once: few writes, and still a part of the processor's cache.
-const BUFFER: NonZeroUsize = NonZeroUsize::new(128 * 1024).unwrap();
-const _: () = assert!(BUFFER.get() >= RECORD_MAX, "every record fits");
-
-/// What of the buffer a container that says a line now and then uses, which is not worth giving back.
-const PAGE: usize = 4096;
+const BUFFER_SIZE: NonZeroUsize = NonZeroUsize::new(128 * 1024).unwrap();
+const _: () = assert!(BUFFER_SIZE.get() >= RECORD_MAX, "every record fits");
 
 /// How long after a failed attempt the next one is made to replace a file at its limit.
 const REPLACE_PAUSE: Duration = Duration::from_secs(1);
@@ -34,9 +30,7 @@ pub(super) struct K8sFile {
     /// How much may still be written in all; the record that passes it is whole.
     left: Option<u64>,
     stamp: Stamp,
-    buffer: Pages,
-    /// More than a page of the buffer was used.
-    grown: bool,
+    buffer: Buffer,
     loss: Option<Loss>,
     /// After a loss or a failed replacing was told to the shim's own log, it is not told again before a reopening.
     warned: bool,
@@ -52,8 +46,7 @@ impl K8sFile {
             left: options.total_max.map(|max| max.saturating_sub(file.size())),
             file,
             stamp: Stamp::new(),
-            buffer: Pages::new(BUFFER)?,
-            grown: false,
+            buffer: Buffer::new(BUFFER_SIZE)?,
             loss: None,
             warned: false,
             replace_failed: None,
@@ -99,7 +92,7 @@ impl K8sFile {
     }
 
     pub(super) fn has_grown(&mut self) -> bool {
-        mem::take(&mut self.grown)
+        self.buffer.has_grown()
     }
 
     pub(super) fn release(&mut self) {
@@ -136,14 +129,16 @@ impl K8sFile {
             let room = self.room_for(next);
             let mut batch = Batch::new(&mut self.buffer[..room]);
             if let Some(note) = &note {
-                batch.push(&self.stamp.prefix(Stream::Stderr), note.as_bytes());
+                batch.fill(&self.stamp.prefix(Stream::Stderr), &mut Pieces::new(note.as_bytes()));
             }
             let mut dropped = pieces.clone();
             batch.fill(&prefix, &mut pieces);
-            self.grown |= batch.bytes().len() > PAGE;
+            let len = batch.bytes().len();
+            self.buffer.filled(len);
+            let records = &self.buffer[..len];
 
-            let result = self.file.append(batch.bytes());
-            let whole = result.as_ref().map_or_else(|stopped| stopped.whole, |()| batch.bytes().len());
+            let result = self.file.append(records);
+            let whole = result.as_ref().map_or_else(|stopped| stopped.whole, |()| records.len());
             self.left = self.left.map(|left| left.saturating_sub(whole as u64));
             if self.left == Some(0) {
                 ::log::info!("log file {} is as large as --log-global-size-max allows", self.file.path().display());
@@ -152,7 +147,7 @@ impl K8sFile {
                 self.loss = None;
                 continue;
             };
-            let mut logged = memchr_iter(b'\n', &batch.bytes()[..stopped.whole]).count();
+            let mut logged = memchr_iter(b'\n', &records[..stopped.whole]).count();
             if note.is_some() && logged > 0 {
                 self.loss = None;
                 logged -= 1;
@@ -185,7 +180,7 @@ impl K8sFile {
     /// limit; if that is impossible the old one grows on.
     fn room_for(&mut self, next: usize) -> usize {
         let left = self.left.unwrap_or(u64::MAX).min(self.room_in_file(next));
-        usize::try_from(left).unwrap_or(usize::MAX).clamp(next, BUFFER.get())
+        usize::try_from(left).unwrap_or(usize::MAX).clamp(next, BUFFER_SIZE.get())
     }
 
     /// The same for this file alone.

@@ -28,35 +28,46 @@ impl<'a> Pieces<'a> {
 
     /// The length of the record of the next piece.
     pub(super) fn next_record_len(&self) -> Option<usize> {
-        self.peek().map(record_len)
+        self.peek().map(Piece::record_len)
     }
 
-    fn peek(&self) -> Option<&'a [u8]> {
+    /// The next piece.
+    #[inline]
+    fn peek(&self) -> Option<Piece<'a>> {
         if self.rest.is_empty() {
             return None;
         }
         let window = &self.rest[..self.rest.len().min(TEXT_MAX + 1)];
-        let end = memchr(b'\n', window).map_or(window.len().min(TEXT_MAX), |newline| newline + 1);
-        Some(&window[..end])
+        Some(match memchr(b'\n', window) {
+            Some(newline) => Piece { text: &window[..=newline], is_line: true },
+            None => Piece { text: &window[..window.len().min(TEXT_MAX)], is_line: false },
+        })
     }
 }
 
 impl<'a> Iterator for Pieces<'a> {
-    type Item = &'a [u8];
+    type Item = Piece<'a>;
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    #[inline]
+    fn next(&mut self) -> Option<Piece<'a>> {
         let piece = self.peek()?;
-        self.rest = &self.rest[piece.len()..];
+        self.rest = &self.rest[piece.text.len()..];
         Some(piece)
     }
 }
 
-fn is_line(piece: &[u8]) -> bool {
-    piece.last() == Some(&b'\n')
+/// The text of one record.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    text: &'a [u8],
+    /// Whether a newline ends it.
+    is_line: bool,
 }
 
-fn record_len(piece: &[u8]) -> usize {
-    PREFIX_LEN + piece.len() + usize::from(!is_line(piece))
+impl Piece<'_> {
+    fn record_len(self) -> usize {
+        PREFIX_LEN + self.text.len() + usize::from(!self.is_line)
+    }
 }
 
 /// Whole records in a buffer, to be written at once.
@@ -72,28 +83,24 @@ impl<'b> Batch<'b> {
 
     /// Adds records of `pieces` as long as they fit.
     pub(super) fn fill(&mut self, prefix: &Prefix, pieces: &mut Pieces) {
-        while let Some(piece) = pieces.peek()
-            && self.push(prefix, piece)
-        {
-            pieces.rest = &pieces.rest[piece.len()..];
+        // All that a line costs is here: what goes on from line to line is kept in registers.
+        let mut left = pieces.clone();
+        let mut room = &mut self.buffer[self.len..];
+        let mut used = 0;
+        while let Some(piece) = left.next() {
+            let Some((record, behind)) = room.split_at_mut_checked(piece.record_len()) else { break };
+            let (start, text) = record.split_at_mut(PREFIX_LEN);
+            start.copy_from_slice(prefix);
+            text[..piece.text.len()].copy_from_slice(piece.text);
+            if !piece.is_line {
+                start[FLAG_AT] = b'P';
+                text[piece.text.len()] = b'\n';
+            }
+            used += record.len();
+            room = behind;
+            pieces.rest = left.rest;
         }
-    }
-
-    /// Adds the record of one piece, if it fits.
-    #[inline]
-    pub(super) fn push(&mut self, prefix: &Prefix, piece: &[u8]) -> bool {
-        let Some(record) = self.buffer[self.len..].get_mut(..record_len(piece)) else {
-            return false;
-        };
-        self.len += record.len();
-        let (start, text) = record.split_at_mut(PREFIX_LEN);
-        start.copy_from_slice(prefix);
-        text[..piece.len()].copy_from_slice(piece);
-        if !is_line(piece) {
-            start[FLAG_AT] = b'P';
-            text[piece.len()] = b'\n';
-        }
-        true
+        self.len += used;
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -27,8 +27,9 @@ pub(super) enum Ending {
     Flushing { until: Instant, end: End },
     /// `--exit-delay`: nothing is held but this process itself.
     Delaying { until: Instant, status: u8 },
-    /// The exit command runs. Once the shim was told to end, it is killed at `kill_at`.
-    Commanding { command: ChildId, kill_at: Option<Instant>, status: u8 },
+    /// The exit command runs: for as long as it likes, or, once the shim was told to end, `until` then. After that it
+    /// is killed, and once more waited for.
+    Commanding { command: ChildId, until: Option<Instant>, killed: bool, status: u8 },
     /// The shim ends with this status.
     Done(u8),
 }
@@ -112,7 +113,9 @@ impl Monitor {
         // First of all, as the cgroup may vanish at any moment.
         self.look_for_oom(now);
         self.close_oom();
-        self.pass_notifications(now);
+        if let Some(notify) = &mut self.notify {
+            notify.drain(now);
+        }
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
@@ -126,7 +129,7 @@ impl Monitor {
     pub(super) fn ending_timeout(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Ending(Ending::Flushing { until, .. } | Ending::Delaying { until, .. }) => Some(*until),
-            Phase::Ending(Ending::Commanding { kill_at, .. }) => *kill_at,
+            Phase::Ending(Ending::Commanding { until, .. }) => *until,
             _ => None,
         }
     }
@@ -136,17 +139,22 @@ impl Monitor {
         match self.take_ending() {
             // Until its deadline a shutdown waits for the execs as well (R19); else they get a moment to be killed.
             Some(Ending::Flushing { end, .. }) if self.awaits_execs() || self.cancel_execs(now) => {
-                self.flush(end, now);
+                self.phase = Phase::Ending(Ending::Flushing { until: now + FLUSH_WAIT, end });
             }
             Some(Ending::Flushing { end, .. }) => {
                 warn!("clients did not take everything in time, or execs go on");
                 self.let_go(end, now);
             }
-            Some(Ending::Delaying { status, .. }) => self.start_command(status),
-            Some(Ending::Commanding { command, status, .. }) => {
+            Some(Ending::Delaying { status, .. }) => self.start_command(status, now),
+            Some(Ending::Commanding { command, killed: false, status, .. }) => {
                 warn!("the exit command does not end: killing it");
                 self.driver.signal_child(&self.event_loop, now, command, Signal::SIGKILL);
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
+                let until = Some(now + self.config.timing.runtime_grace);
+                self.phase = Phase::Ending(Ending::Commanding { command, until, killed: true, status });
+            }
+            Some(Ending::Commanding { killed: true, .. }) => {
+                error!("the exit command does not die of SIGKILL: it is not waited for");
+                self.finish(FAILED);
             }
             Some(Ending::Done(_)) | None => {}
         }
@@ -169,8 +177,8 @@ impl Monitor {
             Phase::Waiting(..) => self.give_up(&Error::new("it was told to end before it started anything")),
             Phase::Ending(Ending::Flushing { end, .. }) => end.hastened = true,
             Phase::Ending(Ending::Delaying { until, .. }) => *until = now,
-            Phase::Ending(Ending::Commanding { kill_at, .. }) => {
-                kill_at.get_or_insert(now + self.config.timing.runtime_grace);
+            Phase::Ending(Ending::Commanding { until, .. }) => {
+                until.get_or_insert(now + self.config.timing.runtime_grace);
             }
             _ => {}
         }
@@ -194,6 +202,8 @@ impl Monitor {
     }
 
     fn flush(&mut self, end: End, now: Instant) {
+        // A shutdown with a deadline is no signal for the container alone.
+        let end = End { hastened: self.driver.is_shutting_down(), ..end };
         self.phase = Phase::Ending(Ending::Flushing { until: now + FLUSH_WAIT, end });
     }
 
@@ -218,7 +228,7 @@ impl Monitor {
             attach.unlink_socket();
         }
         match &self.config.exit.command {
-            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status),
+            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status, now),
             Some(command) => {
                 self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, status: end.status });
             }
@@ -226,10 +236,11 @@ impl Monitor {
         }
     }
 
-    fn start_command(&mut self, status: u8) {
+    fn start_command(&mut self, status: u8, now: Instant) {
         match self.spawn_command() {
             Ok(Some(command)) => {
-                self.phase = Phase::Ending(Ending::Commanding { command, kill_at: None, status });
+                let until = self.driver.is_shutting_down().then(|| now + self.config.timing.runtime_grace);
+                self.phase = Phase::Ending(Ending::Commanding { command, until, killed: false, status });
             }
             Ok(None) => self.finish(status),
             // As conmon: the container's end is what counts where no command ran.
@@ -262,7 +273,7 @@ impl Monitor {
         self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
     }
 
-    fn finish(&mut self, status: u8) {
+    pub(super) fn finish(&mut self, status: u8) {
         if let Some(attach) = &mut self.attach {
             attach.unlink_socket();
             attach.unlink_link();

@@ -26,7 +26,7 @@ use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
 use crate::source::{Source, Target};
 use crate::start::{
-    AttachPipe, CallerPipes, Console, Dialect, Handover, OomScore, StartPipe, SyncPipe, let_go_of_stdio,
+    AttachPipe, CallerPipes, Console, Dialect, GoAhead, Handover, OomScore, StartPipe, SyncPipe, let_go_of_stdio,
     passes_to_runtime, runtime_args,
 };
 
@@ -62,19 +62,30 @@ pub(crate) struct Handed {
     pub(crate) signals: Signals,
     /// The PID that this process, or the one it was forked from, was started as.
     pub(crate) short_side: u32,
+    pub(crate) go_ahead: GoAhead,
 }
 
-/// Makes all that the process needs and has the runtime start it. What fails here, the caller is told.
-pub(crate) fn start(mut handed: Handed) -> Result<Box<Monitor>> {
+/// Makes all that the process needs and has the runtime start it. What fails here, the caller is told. Without the short
+/// side's word there is nothing to stay for.
+pub(crate) fn start(mut handed: Handed) -> Result<Option<Box<Monitor>>> {
     let CallerPipes { sync, attach, start } = mem::take(&mut handed.pipes);
     let mut sync = SyncPipe::new(sync, Dialect::of(&handed.config));
     let attach_pipe = AttachPipe::new(attach);
-    match Monitor::prepare(handed) {
+    let go_ahead = mem::take(&mut handed.go_ahead);
+    let prepared = Monitor::prepare(handed);
+    if !go_ahead.wait() {
+        // The short side has said why.
+        if let Ok(mut monitor) = prepared {
+            monitor.finish(FAILED);
+        }
+        return Ok(None);
+    }
+    match prepared {
         Ok(mut monitor) => {
             monitor.sync = sync;
             attach_pipe.ready();
             monitor.begin(start);
-            Ok(monitor)
+            Ok(Some(monitor))
         }
         Err(failure) => {
             let text = failure.to_string();

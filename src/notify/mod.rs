@@ -25,6 +25,10 @@ const MAX_MESSAGE: usize = 4096;
 /// How many messages are passed on in one turn.
 const MESSAGES_PER_TURN: usize = 8;
 
+/// How many are passed on at the container's end: more than there can be from before it, as systemd sets the longest
+/// queue (`net.unix.max_dgram_qlen`) to 512.
+const MESSAGES_AT_END: usize = 1024;
+
 /// How long nothing is said after a warning: what goes wrong once goes wrong with every message.
 const QUIET: Duration = Duration::from_secs(60 * 60);
 
@@ -51,24 +55,37 @@ impl NotifyProxy {
 
     /// Passes on what the container sent.
     pub(crate) fn handle(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
-        for _ in 0..MESSAGES_PER_TURN {
-            match self.pass_message(now) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    // Nothing is read again before the next message comes: this would go on and on.
-                    return self.warn(now, format_args!("cannot receive the container's notifications: {error}"));
-                }
-            }
-        }
-        if let Err(error) = event_loop.rearm(&self.socket, Source::Notify, Interest::READABLE) {
+        if self.pass_on(MESSAGES_PER_TURN, now)
+            && let Err(error) = event_loop.rearm(&self.socket, Source::Notify, Interest::READABLE)
+        {
             error!("cannot watch the notify socket any more: {error}");
         }
+    }
+
+    /// The container has ended: passes on what it sent, and no more than that, whoever else may still send.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        self.pass_on(MESSAGES_AT_END, now);
     }
 
     /// Stops watching. The socket's file stays, as with conmon: it is the caller's directory.
     pub(crate) fn close(self, event_loop: &EventLoop<Source>) {
         event_loop.unwatch(&self.socket);
+    }
+
+    /// Whether there may be more than these.
+    fn pass_on(&mut self, messages: usize, now: Instant) -> bool {
+        for _ in 0..messages {
+            match self.pass_message(now) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) => {
+                    // Nothing is read again before the next message comes: this would go on and on.
+                    self.warn(now, format_args!("cannot receive the container's notifications: {error}"));
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     fn pass_message(&mut self, now: Instant) -> io::Result<()> {
@@ -251,6 +268,20 @@ mod tests {
         }
         proxy.handle(&scene.event_loop, Instant::now());
         assert_eq!(scene.arrived(), [longest]);
+    }
+
+    #[test]
+    fn at_the_end_all_that_was_sent_is_passed_on() {
+        let scene = Scene::new("end");
+        let mut proxy = scene.proxy();
+        let client = scene.client();
+        // As many as the kernel keeps; the last one is what counts.
+        let sent = (0..MESSAGES_AT_END).map_while(|_| client.send(b"MAINPID=1").ok()).count();
+        assert!(sent > MESSAGES_PER_TURN, "{sent}");
+        proxy.pass_on(1, Instant::now());
+        client.send(b"STOPPING=1").unwrap();
+        proxy.drain(Instant::now());
+        assert_eq!(scene.arrived(), ["STOPPING=1"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::write;
 
-use super::buffer::Buffer;
+use crate::buffer::Buffer;
 use crate::source::Source;
 
 /// The largest packet that clients send.
@@ -74,20 +74,17 @@ impl Input {
             let received = if dropped {
                 recv(client.as_raw_fd(), &mut [0], flags)
             } else {
-                let mut whole = 0;
-                let kept = self.buffer.fill(|buffer| {
-                    whole = recv(client.as_raw_fd(), buffer, flags)?;
-                    Ok(whole.min(buffer.len()))
-                });
-                if whole > MAX_PACKET.get() {
-                    warn!("an attach client's packet of {whole} bytes was cut: {MAX_PACKET} are the most");
-                }
-                kept
+                recv(client.as_raw_fd(), &mut self.buffer, flags)
             };
             return match received {
                 Ok(0) => Received::End,
                 Ok(_) if dropped => Received::Packet,
-                Ok(len) => {
+                Ok(whole) => {
+                    if whole > MAX_PACKET.get() {
+                        warn!("an attach client's packet of {whole} bytes was cut: {MAX_PACKET} are the most");
+                    }
+                    let len = whole.min(MAX_PACKET.get());
+                    self.buffer.filled(len);
                     self.pending = 0..len;
                     Received::Packet
                 }

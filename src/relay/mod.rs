@@ -5,7 +5,6 @@
 //! does a bounded amount of work, and has the kernel report the rest again.
 
 mod attach;
-mod buffer;
 mod clients;
 mod fifo;
 mod input;
@@ -33,11 +32,11 @@ use nix::unistd::pipe2;
 pub(crate) use attach::AttachSocket;
 pub(crate) use fifo::{ControlFifo, Fifo, Request};
 
-use self::buffer::Buffer;
 use self::clients::{Clients, MAX_CLIENTS};
 use self::input::{Destination, Input, Received};
 use self::output::{Chunk, Kind, Output};
 use self::tail::Tail;
+use crate::buffer::Buffer;
 use crate::cli::Stdio;
 use crate::listener::Listener;
 use crate::log::Log;

@@ -10,8 +10,8 @@ use log::warn;
 use nix::errno::Errno;
 use nix::unistd::read;
 
-use super::buffer::Buffer;
 use super::rearm;
+use crate::buffer::Buffer;
 use crate::source::{RelaySource, Source, Target};
 use crate::stream::Stream;
 
@@ -94,11 +94,14 @@ impl Output {
     /// Reads once.
     pub(super) fn read(&self, buffer: &mut Buffer) -> Chunk {
         loop {
-            match buffer.fill(|bytes| read(&self.fd, bytes)) {
+            match read(&self.fd, buffer) {
                 // A terminal that nobody has open may be opened again, and is reported then.
                 Err(Errno::EIO) if self.kind == Kind::Terminal => return Chunk::Nothing,
                 Ok(0) => return Chunk::End,
-                Ok(len) => return Chunk::Bytes(len),
+                Ok(len) => {
+                    buffer.filled(len);
+                    return Chunk::Bytes(len);
+                }
                 Err(Errno::EAGAIN) => return Chunk::Nothing,
                 Err(Errno::EINTR) => {}
                 Err(error) => {

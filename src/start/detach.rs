@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process;
 
 use dunnage_runtime::sys;
 use log::debug;
@@ -17,12 +16,23 @@ use crate::error::{Context, Result};
 use crate::whole_file::WholeFile;
 
 /// Which process [`detach`] returned into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Side {
     /// The one that the caller started and waits for. It has nothing left to do.
     Short,
     /// The one that stays.
-    Long,
+    Long(GoAhead),
+}
+
+/// The short side's word that the long side's pid is in its file: if it cannot be written, there is no long side.
+#[derive(Debug, Default)]
+pub(crate) struct GoAhead(Option<File>);
+
+impl GoAhead {
+    /// Waits for it. The long side makes what it needs meanwhile, and starts nothing before.
+    pub(crate) fn wait(self) -> bool {
+        self.0.is_none_or(|mut pipe| matches!(pipe.read(&mut [0]), Ok(1)))
+    }
 }
 
 /// Makes the process that stays: in a session of its own, without the caller's standard streams, and parent of what
@@ -30,12 +40,13 @@ pub(crate) enum Side {
 pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
     // Before the fork, as the caller still sees then what goes wrong.
     let null = open_null()?;
-    if let Detach::Fork { pid_file } = how {
-        match fork(pid_file.as_deref())? {
+    let go_ahead = match how {
+        Detach::Fork { pid_file } => match fork(pid_file.as_deref())? {
             Side::Short => return Ok(Side::Short),
-            Side::Long => {}
-        }
-    }
+            Side::Long(go_ahead) => go_ahead,
+        },
+        Detach::Sync => GoAhead::default(),
+    };
     // Fails for the leader of a group, as a --sync shim may be one: nothing depends on it.
     if let Err(errno) = setsid() {
         debug!("no session of its own: {}", errno.desc());
@@ -44,10 +55,9 @@ pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
         replace_stdio(&null)?;
     }
     prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
-    Ok(Side::Long)
+    Ok(Side::Long(go_ahead))
 }
 
-/// Forks. The long side goes on only once the short side wrote its pid file: if that fails, there is no long side.
 fn fork(pid_file: Option<&Path>) -> Result<Side> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC).context(|| "cannot make a pipe")?;
     match sys::detach().context(|| "cannot fork")? {
@@ -64,11 +74,7 @@ fn fork(pid_file: Option<&Path>) -> Result<Side> {
         }
         sys::Side::Child => {
             drop(write);
-            match File::from(read).read(&mut [0]) {
-                Ok(1) => Ok(Side::Long),
-                // The short side has said why.
-                _ => process::exit(1),
-            }
+            Ok(Side::Long(GoAhead(Some(read.into()))))
         }
     }
 }

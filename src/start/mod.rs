@@ -9,7 +9,7 @@ mod runtime_args;
 mod sync_pipe;
 
 pub(crate) use console::{Console, Handover};
-pub(crate) use detach::{Side, detach, let_go_of_stdio};
+pub(crate) use detach::{GoAhead, Side, detach, let_go_of_stdio};
 pub(crate) use listen_pid::passes_to_runtime;
 pub(crate) use oom_score::OomScore;
 pub(crate) use pipes::{CallerPipes, StartPipe};

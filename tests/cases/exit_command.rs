@@ -3,8 +3,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use dunnage_testing::{Out, Sandbox, Script, Status, Step};
+use dunnage_testing::wait::Deadline;
+use dunnage_testing::{Facts, Out, Sandbox, Script, Status, Step};
 
+use crate::timeouts::Frozen;
 use crate::{SOON, dunnage};
 
 #[test]
@@ -88,4 +90,31 @@ fn m02_a_signal_ends_the_delay() {
     long.signal(15);
     monitor.long().wait_end(dunnage_testing::wait::Deadline::after(SOON), "the monitor, told to end during its delay");
     assert!(sandbox.bundle().join("exit-command.json").exists(), "the command ran");
+}
+
+#[test]
+fn r19_a_shutdown_waits_neither_for_the_delay_nor_for_a_command_that_hangs() {
+    let sandbox = Sandbox::with(&Script::new([Step::Hang]));
+    let command = [Step::report("exit-command.json"), Step::Hang];
+    let monitor = dunnage(&sandbox).exit_command(&command).option("--exit-delay", "600");
+    let mut monitor = monitor.option("--shutdown-timeout", "2").option("--runtime-grace", "0.5").start();
+    monitor.pid();
+    monitor.long().signal(15);
+    assert_eq!(monitor.exit_code(), "143");
+    monitor.long().wait_end(Deadline::after(SOON), "the monitor, which shuts down");
+    assert!(sandbox.bundle().join("exit-command.json").exists(), "the command ran");
+}
+
+#[test]
+fn r20_a_command_that_cannot_be_killed_does_not_keep_the_monitor() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(3)]));
+    let cgroup = Frozen::v1("r20-command");
+    let command = [Step::report("exit-command.json"), Step::Hang];
+    let mut monitor = dunnage(&sandbox).sync().exit_command(&command).option("--runtime-grace", "0.5").start();
+    let command: Facts = sandbox.report("exit-command.json");
+    cgroup.add(command.pid);
+    cgroup.freeze();
+    monitor.started.signal(15);
+    monitor.started.wait_end(Deadline::after(SOON), "the monitor, told to end");
+    assert_eq!(monitor.status(), Status::Exited(1));
 }

@@ -271,7 +271,7 @@ fn r17_a_timeout_may_be_as_long_as_it_likes() {
 }
 
 /// A cgroup of the test's own, removed with what is in it.
-struct Frozen {
+pub(crate) struct Frozen {
     path: std::path::PathBuf,
     switch: &'static str,
     on: &'static str,
@@ -280,7 +280,7 @@ struct Frozen {
 
 impl Frozen {
     /// In the v1 freezer, where SIGKILL waits for the thaw.
-    fn v1(name: &str) -> Self {
+    pub(crate) fn v1(name: &str) -> Self {
         Self::create("/sys/fs/cgroup/freezer", name, "freezer.state", "FROZEN", "THAWED")
     }
 
@@ -300,11 +300,11 @@ impl Frozen {
         Self { path, switch, on, off }
     }
 
-    fn add(&self, pid: i32) {
+    pub(crate) fn add(&self, pid: i32) {
         fs::write(self.path.join("cgroup.procs"), pid.to_string()).expect("a process can be moved");
     }
 
-    fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         fs::write(self.path.join(self.switch), self.on).expect("it can be frozen");
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 
+use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Process, Running, Sandbox, Script, Step, Tool, descriptors};
 
 /// After how many looks its first size is taken: it has then done all that it does.
@@ -21,13 +22,10 @@ struct State {
     monitor: Running<'static>,
     sandbox: &'static Sandbox,
     looks: usize,
-    first: Option<Size>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Size {
-    memory: usize,
+    /// Its descriptors before the first client.
     descriptors: usize,
+    /// Its memory once it is warm.
+    memory: Option<usize>,
 }
 
 impl Witness {
@@ -37,7 +35,8 @@ impl Witness {
         let sandbox: &'static Sandbox = Box::leak(Box::new(Sandbox::with(&Script::new([Step::cat()]))));
         let mut monitor = sandbox.monitor(&Tool::under_test()).flag("-i").flag("--leave-stdin-open").start();
         monitor.pid();
-        Self { state: Mutex::new(State { monitor, sandbox, looks: 0, first: None }) }
+        let descriptors = count_descriptors(&monitor);
+        Self { state: Mutex::new(State { monitor, sandbox, looks: 0, descriptors, memory: None }) }
     }
 
     /// Attaches, types, reads the answer and leaves.
@@ -50,39 +49,34 @@ impl Witness {
         drop(client);
         state.looks += 1;
         if state.looks == WARM {
-            state.first = Some(state.size());
+            state.memory = Some(private_memory(state.monitor.long()));
         }
     }
 
     /// Ends it. Gives a row of the table; panics if it has grown.
     pub(crate) fn end(self) -> String {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let last = state.size();
-        let first = state.first.unwrap_or(last);
+        // The last client is gone from it in a moment.
+        let same = wait::whether(Deadline::usual(), || count_descriptors(&state.monitor) == state.descriptors);
+        let left = count_descriptors(&state.monitor);
+        let last = private_memory(state.monitor.long());
+        let first = state.memory.unwrap_or(last);
         state.monitor.long().signal(nix::libc::SIGTERM);
         assert_eq!(state.monitor.exit_code(), "143");
         state.monitor.end();
-        assert!(last.memory <= first.memory + TOLERANCE, "its monitor has grown: {first:?}, {last:?}");
-        assert_eq!(last.descriptors, first.descriptors, "its monitor's descriptors");
         fs::remove_dir_all(state.sandbox.root()).expect("the witness's files");
+        assert!(last <= first + TOLERANCE, "its monitor has grown from {first} to {last} KiB");
+        assert!(same, "its monitor has {left} descriptors, not {}", state.descriptors);
         format!(
             "private memory of a monitor that lives through all of it, {} clients one after the other, KiB: at the start, at \
              the end | | {}, {}",
-            state.looks, first.memory, last.memory
+            state.looks, first, last
         )
     }
 }
 
-impl State {
-    /// Once the client of before is gone from it.
-    fn size(&self) -> Size {
-        let long = self.monitor.long();
-        self.monitor.accepted(0);
-        Size {
-            memory: private_memory(long),
-            descriptors: descriptors(&long.proc_dir()).expect("the monitor's descriptors").len(),
-        }
-    }
+fn count_descriptors(monitor: &Running<'_>) -> usize {
+    descriptors(&monitor.long().proc_dir()).expect("the monitor's descriptors").len()
 }
 
 /// What a process has for itself alone, in KiB.

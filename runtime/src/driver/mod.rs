@@ -250,6 +250,12 @@ impl Driver {
         self.carry_out(event_loop, now);
     }
 
+    /// Whether a shutdown with a deadline has begun.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        !self.reaper.accepts_calls()
+    }
+
     /// SIGTERM, SIGINT or SIGQUIT arrived (R18).
     pub fn handle_termination<S: Source + From<Watched>>(
         &mut self,
@@ -298,12 +304,6 @@ impl Driver {
         self.calls.shrink_to_fit();
         self.trees.shrink_to_fit();
         self.outcomes.shrink_to_fit();
-    }
-
-    /// Whether a shutdown with a deadline has begun: no call is started any more.
-    #[must_use]
-    pub fn is_shutting_down(&self) -> bool {
-        !self.reaper.accepts_calls()
     }
 
     /// Whether it is over.

@@ -345,6 +345,8 @@ fn memory_is_given_back_when_idle_but_for_what_is_kept() {
     log.release();
     journal.drain(&mut log);
     log.release();
+    assert!(!log.has_grown(), "the start of a line is kept, maybe for ever");
     log.write(Stdout, b" and ended\n");
+    assert!(log.has_grown(), "what was not given back is not forgotten");
     assert_eq!(journal.texts().pop().as_deref(), Some("begun and ended\n"));
 }

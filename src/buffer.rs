@@ -3,46 +3,45 @@
 use std::io;
 use std::mem;
 use std::num::NonZeroUsize;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use dunnage_runtime::sys::Pages;
 
 /// The size of a page on most machines. Where pages are larger, a buffer is given back a little more often.
 const PAGE: usize = 4096;
 
-/// See the module.
+/// See the module. Who fills it says how far ([`Buffer::filled`]).
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     pages: Pages,
     grown: bool,
 }
 
 impl Buffer {
     /// A buffer for `len` bytes.
-    pub(super) fn new(len: NonZeroUsize) -> io::Result<Self> {
+    pub(crate) fn new(len: NonZeroUsize) -> io::Result<Self> {
         Ok(Self { pages: Pages::new(len)?, grown: false })
     }
 
-    /// Has `read` fill the buffer from the start; its answer is how much that was.
-    pub(super) fn fill<E>(&mut self, read: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
-        let len = read(&mut self.pages)?;
-        self.grown |= len > PAGE;
-        Ok(len)
+    /// It was filled up to `end`.
+    #[inline]
+    pub(crate) fn filled(&mut self, end: usize) {
+        self.grown |= end > PAGE;
     }
 
     /// Whether, since the last time this was asked, more was filled than the one page that the next few bytes take
     /// anyway: then there will be something to [`release`](Buffer::release).
-    pub(super) fn has_grown(&mut self) -> bool {
+    pub(crate) fn has_grown(&mut self) -> bool {
         mem::take(&mut self.grown)
     }
 
     /// Gives the memory back. The content is lost.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.pages.release();
     }
 
     /// Puts that off while the content is needed: there still is something to give back.
-    pub(super) fn keep(&mut self) {
+    pub(crate) fn keep(&mut self) {
         self.grown = true;
     }
 }
@@ -52,5 +51,11 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         &self.pages
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages
     }
 }
