@@ -28,7 +28,7 @@ impl<'a> Pieces<'a> {
 
     /// The length of the record of the next piece.
     pub(super) fn next_record_len(&self) -> Option<usize> {
-        self.peek().map(|piece| piece.record_len())
+        self.peek().map(Piece::record_len)
     }
 
     /// The next piece.
