@@ -134,10 +134,8 @@ fn integer<T: TryFrom<i64>>(value: &OsStr, spelling: &dyn fmt::Display) -> Resul
 fn seconds(value: &OsStr, spelling: &dyn fmt::Display) -> Result<std::time::Duration, CliError> {
     number::seconds(value.as_bytes()).filter(|duration| (SHORTEST..=LONGEST).contains(duration)).ok_or_else(|| {
         CliError::Invalid(format!(
-            "{spelling} must be a number of seconds from {shortest} to {longest}, such as 2 or 0.5, not “{value}”",
+            "{spelling} must be a number of seconds from 0.001 to 604800, such as 2 or 0.5, not “{value}”",
             value = value.display(),
-            shortest = SHORTEST.as_secs_f64(),
-            longest = LONGEST.as_secs(),
         ))
     })
 }

@@ -57,7 +57,7 @@ impl Monitor {
 
     /// The process was killed at its timeout.
     pub(super) fn end_timed_out(&mut self, limit: Duration, now: Instant) {
-        warn!("the process did not end within {} s and was killed", limit.as_secs_f64());
+        warn!("the process did not end within {limit:?} and was killed");
         let end = self.write_end(ExitStatus::Unknown.code(), now);
         // To the letter: callers compare it.
         self.sync.failed(b"command timed out");

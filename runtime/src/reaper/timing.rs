@@ -102,18 +102,12 @@ pub enum InvalidBudget {
 impl fmt::Display for InvalidBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StopBudgetBelowWaits { budget, needed } => write!(
-                f,
-                "the stop budget of {} s is too small: with these waits it must be at least {} s",
-                budget.as_secs_f64(),
-                needed.as_secs_f64()
-            ),
-            Self::DeadlineBelowStopBudget { deadline, budget } => write!(
-                f,
-                "a shutdown within {} s is not possible: its stop budget alone is {} s",
-                deadline.as_secs_f64(),
-                budget.as_secs_f64()
-            ),
+            Self::StopBudgetBelowWaits { budget, needed } => {
+                write!(f, "the stop budget of {budget:?} is too small: with these waits it must be at least {needed:?}",)
+            }
+            Self::DeadlineBelowStopBudget { deadline, budget } => {
+                write!(f, "a shutdown within {deadline:?} is not possible: its stop budget alone is {budget:?}",)
+            }
         }
     }
 }

@@ -241,7 +241,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Runtime(status) => write!(f, "the runtime {status}"),
             Self::TimedOut(limit) => {
-                write!(f, "the runtime did not end within {} s and was killed", limit.as_secs_f64())
+                write!(f, "the runtime did not end within {limit:?} and was killed")
             }
             // conmon's words, which callers know.
             Self::NoTerminal => f.write_str("Runtime did not set up terminal"),

@@ -49,10 +49,17 @@ fn chart(body: &mut String, mut y: f64, title: &str, bars: &[Bar]) -> f64 {
     let most = bars.iter().flat_map(|bar| [bar.ratio, bar.goal, 1.0]).fold(0.0, f64::max) * 1.05;
     let x = |ratio: f64| LABELS + ratio / most * BARS;
     // A String takes all that is written to it.
-    let _ = writeln!(body, "<text x=\"12\" y=\"{}\" font-weight=\"bold\">{title}</text>", y + 8.0);
+    let _ = writeln!(
+        body,
+        "<text x=\"12\" y=\"{}\" font-weight=\"bold\">{title}</text>\n\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#555\" font-size=\"12\">\
+         black mark: the goal</text>",
+        y + 8.0,
+        WIDTH - 12.0,
+        y + 8.0
+    );
     y += 24.0;
-    #[expect(clippy::cast_precision_loss)]
-    let bottom = y + ROW * bars.len() as f64;
+    let top = y - 2.0;
     for bar in bars {
         let met = bar.figure.met() == Some(true);
         let middle = y + ROW / 2.0;
@@ -88,13 +95,10 @@ fn chart(body: &mut String, mut y: f64, title: &str, bars: &[Bar]) -> f64 {
     }
     let _ = writeln!(
         body,
-        "<path d=\"M{0:.1} {1}V{bottom}\" stroke=\"#777\" stroke-dasharray=\"4 3\"/>\n\
-         <text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\" fill=\"#555\" font-size=\"12\">conmon = 1</text>\n\
-         <text x=\"{LABELS}\" y=\"{3}\" fill=\"#555\" font-size=\"12\">black mark: the goal</text>",
+        "<path d=\"M{0:.1} {top}V{y}\" stroke=\"#777\" stroke-dasharray=\"4 3\"/>\n\
+         <text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\" fill=\"#555\" font-size=\"12\">conmon = 1</text>",
         x(1.0),
-        y - ROW * f64::from(u32::try_from(bars.len()).unwrap_or(0)) - 2.0,
-        bottom + 14.0,
-        bottom + 14.0
+        y + 14.0
     );
-    bottom + 20.0
+    y + 20.0
 }

@@ -69,9 +69,9 @@ pub(crate) fn log(bench: &Bench) -> Vec<Figure> {
         figures.push(Figure::beside("  beside cat > file", "MiB/s", rates, ("cat", cat), Goal::Shown));
         let goal = if length == 100 { Goal::AtMostTimes(0.4) } else { Goal::Shown };
         let cpus = cpu.dunnage.clone();
-        figures.push(cpu.figure("  processor time", "s/GiB", goal));
+        figures.push(cpu.figure(&format!("log, {name} lines: processor time"), "s/GiB", goal));
         let beside = ("bare loop", limit_cpu);
-        figures.push(Figure::beside("  processor time beside a bare loop", "s/GiB", cpus, beside, Goal::Shown));
+        figures.push(Figure::beside("  beside a bare loop", "s/GiB", cpus, beside, Goal::Shown));
     }
     figures
 }

@@ -126,10 +126,10 @@ pub(crate) fn memory(bench: &Bench) -> Vec<Figure> {
         shim.kill();
     }
     vec![
-        Figure::alone("private dirty memory, idle", "KiB", idle.dunnage.clone(), Goal::AtMost(110.0)),
-        idle.figure("the same beside conmon", "KiB", Goal::AtMostTimes(0.33)),
+        Figure::alone("idle: private dirty memory", "KiB", idle.dunnage.clone(), Goal::AtMost(110.0)),
+        idle.figure("idle container: private dirty memory", "KiB", Goal::AtMostTimes(0.33)),
         Figure::alone("  more after 1 GiB of output", "KiB", grown, Goal::AtMost(32.0)),
-        after.figure("private dirty memory after it", "KiB", Goal::Shown),
+        after.figure("idle again after that: private dirty memory", "KiB", Goal::Shown),
     ]
 }
 
