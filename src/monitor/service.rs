@@ -232,7 +232,7 @@ impl Monitor {
     ) -> std::result::Result<(), Refusal> {
         let begun = self.driver.handle_shutdown(&self.event_loop, now, timeout);
         begun.map_err(|_| Refusal::invalid("timeout_ms"))?;
-        info!("a client asks for a shutdown within {} s", timeout.as_secs_f64());
+        info!("a client asks for a shutdown within {timeout:?}");
         if let Some(service) = &mut self.service {
             service.shutdown_callers.push(from);
         }
