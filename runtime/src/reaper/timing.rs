@@ -103,10 +103,10 @@ impl fmt::Display for InvalidBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StopBudgetBelowWaits { budget, needed } => {
-                write!(f, "the stop budget of {budget:?} is too small: with these waits it must be at least {needed:?}",)
+                write!(f, "the stop budget of {budget:?} is too small: with these waits it must be at least {needed:?}")
             }
             Self::DeadlineBelowStopBudget { deadline, budget } => {
-                write!(f, "a shutdown within {deadline:?} is not possible: its stop budget alone is {budget:?}",)
+                write!(f, "a shutdown within {deadline:?} is not possible: its stop budget alone is {budget:?}")
             }
         }
     }
