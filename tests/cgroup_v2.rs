@@ -3,23 +3,12 @@
 //! Its kernel is Debian 12's, 6.1, which lacks much of what later ones have. One test boots the machine and runs the
 //! others, which are ignored elsewhere, in it.
 
-use std::env;
-use std::path::Path;
-use std::process::Command;
-
-use dunnage_testing::{Bundle, Podman, Runtime, Tool, wait};
+use dunnage_testing::{Bundle, Podman, Runtime, vm, wait};
 
 #[test]
 fn in_a_virtual_machine() {
-    let vm = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/vm/cgv2-vm");
-    let mut tests = Command::new(vm);
-    tests.args(["--timeout", "180", "--env"]).arg(format!("DUNNAGE_UNDER_TEST={}", Tool::under_test().path.display()));
     // Starting programs is what takes its time there.
-    tests.args(["--env", &format!("{}=4", wait::SLOWNESS)]);
-    tests.arg("--").arg(env::current_exe().expect("a test knows its own path")).args(["--ignored", "--test-threads=2"]);
-    let output = tests.output().expect("the script starts");
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+    let stdout = vm::run_own_tests(&[(wait::SLOWNESS, "4")], &["--ignored", "--test-threads=2"]);
     assert!(stdout.contains("test result: ok. 4 passed"), "{stdout}");
 }
 

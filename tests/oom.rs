@@ -1,6 +1,5 @@
 //! Containers that run out of memory, and ones that only look like it: on the machine's own hierarchy, v1 or v2.
 
-use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Monitor, Process, Running, Sandbox, Script, Step, Tool, descriptors, mode};
+use dunnage_testing::{Monitor, Process, Running, Sandbox, Script, Step, Tool, descriptors, mode, vm};
 
 const LIMIT: &str = "20M";
 
@@ -349,11 +348,5 @@ fn in_a_virtual_machine() {
     if !Memory::is_v1() {
         return;
     }
-    let vm = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/vm/cgv2-vm");
-    let mut tests = Command::new(vm);
-    tests.args(["--timeout", "180", "--env"]).arg(format!("DUNNAGE_UNDER_TEST={}", Tool::under_test().path.display()));
-    tests.arg("--").arg(env::current_exe().expect("a test knows its own path")).arg("--test-threads=2");
-    let output = tests.output().expect("the script starts");
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+    vm::run_own_tests(&[], &["--test-threads=2"]);
 }

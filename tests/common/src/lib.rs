@@ -26,6 +26,7 @@ mod sandbox;
 pub mod script;
 mod terminal;
 mod tool;
+pub mod vm;
 pub mod wait;
 mod wire;
 

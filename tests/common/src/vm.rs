@@ -1,0 +1,30 @@
+//! A small virtual machine whose only cgroups are of version 2.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::Tool;
+
+/// Folders that are empty in it, whatever they hold here.
+const EMPTY: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/dev/shm"];
+
+/// Runs the tests of the binary that calls this, with `args` for them, in the machine. What they print, once all have
+/// passed.
+pub fn run_own_tests(env: &[(&str, &str)], args: &[&str]) -> String {
+    let own = std::env::current_exe().expect("a test knows its own path");
+    let monitor = Tool::under_test().path;
+    let mut vm = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/vm/cgv2-vm"));
+    vm.args(["--timeout", "180", "--env"]).arg(format!("DUNNAGE_UNDER_TEST={}", monitor.display()));
+    for (name, value) in env {
+        vm.args(["--env", &format!("{name}={value}")]);
+    }
+    // The binaries of a build have a folder in common, which would otherwise not be there.
+    let build = own.ancestors().find(|folder| monitor.starts_with(folder)).expect("the root at the latest");
+    if EMPTY.iter().any(|empty| build.starts_with(empty)) {
+        vm.arg("--rw").arg(format!("{0}={0}", build.display()));
+    }
+    let output = vm.arg("--").arg(own).args(args).output().expect("the script starts");
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+    stdout
+}
