@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dunnage_testing::wait::{self, Deadline};
+use dunnage_testing::wait::{self, Arrivals, Deadline};
 use dunnage_testing::{Out, Running, Sandbox, Script, Status, Step, SyncPipe, Tool, descriptors};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
@@ -132,4 +132,30 @@ fn r2_the_end_of_a_process_that_cannot_be_watched_is_noticed_all_the_same() {
     let trace = fs::read_to_string(sandbox.root().join("trace")).expect("a trace");
     let refused = trace.lines().filter(|line| line.contains("EPOLL_CTL_ADD") && line.contains("INJECTED")).count();
     assert_eq!(refused, 2, "{trace}");
+}
+
+#[test]
+fn r22_a_flood_of_requests_costs_turns_of_the_loop_and_not_one_reopening_each() {
+    let sandbox = Sandbox::with(&Script::new([Step::wait("end"), Step::Exit(5)]));
+    let end = sandbox.event("end");
+    let mut monitor = sandbox.monitor(&Tool::under_test()).start();
+    monitor.pid();
+    let arrivals = Arrivals::watch(&[sandbox.root()]);
+    // As many as the fifo holds at once.
+    monitor.control(&"2 0 0\n".repeat(10_000));
+    let mut reopened = 0;
+    wait::eventually(Deadline::usual(), "a new log", || {
+        reopened += new_logs(&arrivals);
+        reopened > 0
+    });
+    end.fire();
+    assert_eq!(monitor.exit_code(), "5");
+    monitor.end();
+    reopened += new_logs(&arrivals);
+    assert!(reopened <= 40, "the log was reopened {reopened} times");
+}
+
+/// How many times a new log took its place.
+fn new_logs(arrivals: &Arrivals) -> usize {
+    arrivals.so_far().iter().filter(|(name, renamed)| name == "ctr.log" && *renamed).count()
 }
