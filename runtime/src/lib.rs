@@ -8,5 +8,6 @@
 pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
+pub mod generation;
 pub mod reaper;
 pub mod sys;
