@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use dunnage_runtime::privileges;
 use log::warn;
 use nix::fcntl::{OFlag, RenameFlags, renameat2};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
@@ -107,6 +108,7 @@ impl Made {
 
     /// Removes the file if it is still ours. The caller may have removed it, or all around it: that is as good.
     pub(crate) fn remove(self) {
+        let _raised = privileges::raise();
         let result = match Identity::of(&self.path) {
             Ok(identity) if identity == self.identity => fs::remove_file(&self.path),
             Ok(_) => Ok(()),

@@ -6,6 +6,8 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 
+use dunnage_runtime::privileges;
+
 use super::append::{Appender, Stopped};
 use super::backups;
 use super::place::Place;
@@ -87,6 +89,7 @@ impl LogFile {
         if !self.regular {
             return Ok(());
         }
+        let _raised = privileges::raise();
         let file = if self.is_at_path() {
             put_new_file(&self.path, &self.rules)?
         } else {

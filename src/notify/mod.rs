@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
+use dunnage_runtime::privileges;
 use dunnage_runtime::sys;
 use log::{debug, error, warn};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
@@ -103,6 +104,8 @@ impl NotifyProxy {
             return Ok(());
         }
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        // It may be another user's socket.
+        let _raised = privileges::raise();
         if let Err(error) = sendto(self.socket.as_raw_fd(), message, &self.host, flags) {
             self.warn(now, format_args!("cannot pass on the container's notifications: {}", error.desc()));
         }

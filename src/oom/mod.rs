@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
+use dunnage_runtime::privileges;
 use log::{debug, info, warn};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -98,6 +99,7 @@ impl OomWatch {
 /// Leaves the mark by which callers learn of it: an empty file `oom` in each directory.
 pub(crate) fn mark<'a>(directories: impl IntoIterator<Item = &'a Path>) {
     info!("the container ran out of memory");
+    let _raised = privileges::raise();
     for path in directories.into_iter().map(|directory| directory.join("oom")) {
         if let Err(error) = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(&path) {
             warn!("cannot make {}: {error}", path.display());

@@ -19,6 +19,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpgid};
 
 use crate::event_loop::{EventLoop, Interest, Source};
+use crate::privileges;
 use crate::reaper::{
     Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Snapshot, Timing,
     Walk,
@@ -365,6 +366,7 @@ impl Driver {
 
     fn carry_out<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
         while let Some(action) = self.reaper.poll_action() {
+            let _raised = needs_privileges(&action).then(privileges::raise);
             match action {
                 Action::KillRuntime(call) => self.kill_runtime(call),
                 Action::SignalRuntime(call, signal) => self.signal(Role::Runtime(call), signal),
@@ -582,6 +584,29 @@ impl Driver {
             self.calls.retain(|files| files.id != call);
         }
         self.outcomes.push_back(outcome);
+    }
+}
+
+/// Whether it reads files or signals processes, which may be another user's.
+fn needs_privileges(action: &Action) -> bool {
+    match action {
+        Action::KillRuntime(_)
+        | Action::SignalRuntime(..)
+        | Action::ReadPidFile(_)
+        | Action::Examine(..)
+        | Action::KillProcess(_)
+        | Action::SignalChild(..)
+        | Action::KillChild(_)
+        | Action::StopTree(_)
+        | Action::KillTree(_)
+        | Action::ListZombies => true,
+        Action::AbandonRuntime(_)
+        | Action::AbandonProcess(_)
+        | Action::Register(..)
+        | Action::Collect(_)
+        | Action::ForgetChild(_)
+        | Action::ReapOrphan(_)
+        | Action::Report(_) => false,
     }
 }
 
