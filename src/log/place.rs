@@ -179,13 +179,13 @@ mod tests {
             fs::create_dir(dir.path(name)).unwrap();
             chown(dir.path(name), Some(user), None).unwrap();
             fs::set_permissions(dir.path(name), Permissions::from_mode(mode)).unwrap();
-            symlink("../target", dir.path(&format!("{name}/log"))).unwrap();
+            symlink("../target", dir.path(format!("{name}/log"))).unwrap();
             // Also where it is reached by a link of ours.
-            symlink(format!("{name}/log"), dir.path(&format!("to-{name}"))).unwrap();
+            symlink(format!("{name}/log"), dir.path(format!("to-{name}"))).unwrap();
             for path in [format!("{name}/log"), format!("to-{name}")] {
                 assert_eq!(Place::find(&dir.path(&path), &[]).is_ok(), followed, "{path}");
             }
-            assert!(Place::find(&dir.path(&format!("{name}/file")), &[]).is_ok(), "{name}");
+            assert!(Place::find(&dir.path(format!("{name}/file")), &[]).is_ok(), "{name}");
         }
     }
 
