@@ -102,8 +102,13 @@ impl Directory {
         // Before it is bound, so that its file never has another mode.
         fchmod(&listener, mode)?;
         self.bind(&listener, name)?;
-        listen(&listener, Backlog::new(BACKLOG)?)?;
-        Ok(listener)
+        match Backlog::new(BACKLOG).and_then(|backlog| listen(&listener, backlog)) {
+            Ok(()) => Ok(listener),
+            Err(errno) => {
+                let _ = self.remove(name);
+                Err(errno.into())
+            }
+        }
     }
 
     /// Gives the socket the file `name`.

@@ -44,10 +44,15 @@ impl Identity {
 }
 
 impl Made {
-    /// What was just made at `path`.
+    /// What was just made at `path`. It is removed if it cannot be told from others later.
     pub(crate) fn at(path: PathBuf) -> Result<Self> {
-        let identity = Identity::of(&path).context(|| format!("cannot find {}", path.display()))?;
-        Ok(Self { path, identity })
+        match Identity::of(&path) {
+            Ok(identity) => Ok(Self { path, identity }),
+            Err(error) => {
+                let _ = fs::remove_file(&path);
+                Err(error).context(|| format!("cannot find {}", path.display()))
+            }
+        }
     }
 
     /// Removes the file if it is still ours. The caller may have removed it, or all around it: that is as good.

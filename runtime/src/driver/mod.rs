@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -105,6 +106,8 @@ pub struct Driver {
     trees: Vec<(ChildId, Tree)>,
     outcomes: VecDeque<Outcome>,
     next_watched: u32,
+    /// A process is not watched whose SIGCHLD may have been seen before it was known.
+    look_again: bool,
     orphans_swept: u64,
     runtimes_killed: u64,
 }
@@ -157,6 +160,7 @@ impl Driver {
             trees: Vec::new(),
             outcomes: VecDeque::new(),
             next_watched: 0,
+            look_again: false,
             orphans_swept: 0,
             runtimes_killed: 0,
         }
@@ -242,13 +246,18 @@ impl Driver {
 
     /// SIGCHLD arrived. To be called after the exits of the same round, whose processes have their owners.
     pub fn handle_sigchld<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
+        self.look_at_unwatched(event_loop, now);
+        self.reaper.handle_sigchld(now);
+        self.carry_out(event_loop, now);
+    }
+
+    /// Sees which of the processes that the event loop cannot watch have ended.
+    fn look_at_unwatched<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
         let unwatched: Vec<Watched> =
             self.processes.iter().filter(|process| !process.is_watched).map(|process| process.watched).collect();
         for watched in unwatched {
             self.handle_exit(event_loop, now, watched);
         }
-        self.reaper.handle_sigchld(now);
-        self.carry_out(event_loop, now);
     }
 
     /// Whether a shutdown with a deadline has begun.
@@ -411,6 +420,9 @@ impl Driver {
                 Action::Report(outcome) => self.report(outcome),
             }
         }
+        if mem::take(&mut self.look_again) {
+            self.look_at_unwatched(event_loop, now);
+        }
     }
 
     fn watch<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, role: Role, pid: Pid, pidfd: Pidfd) {
@@ -420,6 +432,7 @@ impl Driver {
         if let Err(error) = &watch {
             // At the user's limit of watches, or without memory.
             warn!("cannot watch process {pid}, whose end is noticed at the next SIGCHLD: {error}");
+            self.look_again = true;
         }
         self.processes.push(Process { watched, role, pid, pidfd, is_watched: watch.is_ok() });
     }
