@@ -7,8 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use dunnage_runtime::sys;
 use log::warn;
-use nix::fcntl::{OFlag, RenameFlags, renameat2};
+use nix::fcntl::OFlag;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
 
@@ -56,7 +57,7 @@ impl Directory {
 
     /// Gives `from` the name `to`, which nothing may have.
     pub(crate) fn rename_to_free_name(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
-        Ok(renameat2(&self.0, from, &self.0, to, RenameFlags::RENAME_NOREPLACE)?)
+        sys::rename_to_free_name(&self.0, from, to)
     }
 
     fn address(&self, name: &OsStr) -> io::Result<UnixAddr> {
