@@ -8,8 +8,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use dunnage_runtime::sys;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, readlinkat, renameat, renameat2};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -77,7 +78,7 @@ impl Directory {
 
     /// Gives `from` the name `to`, which nothing may have.
     pub(crate) fn rename_to_free_name(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
-        Ok(renameat2(&self.0, from, &self.0, to, RenameFlags::RENAME_NOREPLACE)?)
+        sys::rename_to_free_name(&self.0, from, to)
     }
 
     /// Gives a file another mode. Only where nobody else can put a link in its place.

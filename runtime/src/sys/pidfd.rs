@@ -16,7 +16,7 @@ use crate::reaper::ExitStatus;
 const SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
 
 /// `PIDFD_GET_INFO`: `_IOWR(0xFF, 11, struct pidfd_info)` in the size that it first had, from kernel 6.13.
-const GET_INFO: libc::Ioctl = (3 << 30) | ((mem::size_of::<Info>() as libc::Ioctl) << 16) | (0xff << 8) | 0x0b;
+const GET_INFO: libc::Ioctl = nix::request_code_readwrite!(0xff, 11, mem::size_of::<Info>());
 
 /// `PIDFD_INFO_EXIT`: asks for the exit status, from kernel 6.15.
 const INFO_EXIT: u64 = 1 << 3;
