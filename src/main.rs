@@ -11,6 +11,8 @@ mod descriptors;
 mod error;
 mod exec;
 mod exit;
+mod generations;
+mod json;
 mod listener;
 mod log;
 mod messages;
