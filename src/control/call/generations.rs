@@ -60,10 +60,8 @@ pub(crate) enum GenerationRequest {
     },
     Ready(Number),
     RaiseParent {
-        incumbent: Number,
-        successor: Number,
-        /// The successor's, where it is not known from its own preparation.
-        tier: Option<Tier>,
+        incumbent: Tier,
+        successor: Tier,
     },
     RestoreParent(Number),
     Switch(Number),
@@ -148,8 +146,9 @@ pub(super) static METHODS: &[Method] = &[
     }),
     method("Ready", |fields| asked(GenerationRequest::Ready(number(fields, "n")?))),
     method("RaiseParent", |fields| {
-        let (incumbent, successor) = (number(fields, "incumbent")?, number(fields, "successor")?);
-        asked(GenerationRequest::RaiseParent { incumbent, successor, tier: tier::read(fields, "tier")? })
+        let incumbent = tier::read(fields, "incumbent")?.ok_or(missing("incumbent"))?;
+        let successor = tier::read(fields, "successor")?.ok_or(missing("successor"))?;
+        asked(GenerationRequest::RaiseParent { incumbent, successor })
     }),
     method("RestoreParent", |fields| asked(GenerationRequest::RestoreParent(number(fields, "n")?))),
     method("Switch", |fields| asked(GenerationRequest::Switch(number(fields, "n")?))),

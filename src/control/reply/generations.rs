@@ -89,18 +89,13 @@ object! {
 }
 
 object! {
-    /// `RaiseParent`.
-    Raised { tier: Limits }
-}
-
-object! {
     /// All that kills or empties.
     Emptied { outcome: Outcome }
 }
 
 words! {
     /// What it came to (G20, G22).
-    Outcome { Empty = "empty", Killed = "killed", NotOurs = "not_ours" }
+    Outcome { Gone = "gone", NotOurs = "not_ours" }
 }
 
 object! {
@@ -236,14 +231,13 @@ mod tests {
             let started = Launched { target, n, build, path, digest, tier, pid, socket, control_socket };
             output(method, encode(&LaunchStarted { started }, false));
         }
-        output("RaiseParent", encode(&Raised { tier }, false));
         output("StartSidecar", encode(&SidecarStarted { pid: 1 }, false));
         for &outcome in Outcome::ALL {
             for method in ["KillGeneration", "Empty", "KillHost", "EmptyHost", "KillSidecar"] {
                 output(method, encode(&Emptied { outcome }, false));
             }
         }
-        for method in ["Hold", "Release", "AnswerGate", "Ready", "RestoreParent", "Switch", "Move"] {
+        for method in ["Hold", "Release", "AnswerGate", "Ready", "RaiseParent", "RestoreParent", "Switch", "Move"] {
             output(method, encode(&super::super::Done {}, false));
         }
         for &state in GenerationState::ALL {
