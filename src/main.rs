@@ -55,6 +55,15 @@ fn main() -> ExitCode {
                 }
             }
         }
+        Ok(Command::Serve(config)) => {
+            // Nothing can be done about an stderr that takes nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "dunnage: error: {} is not started: this version only reads --service",
+                config.name
+            );
+            ExitCode::from(FAILED)
+        }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.
             let _ = writeln!(io::stderr(), "{mistake}");
