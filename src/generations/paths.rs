@@ -151,6 +151,12 @@ mod tests {
     }
 
     #[test]
+    fn g29_fifos_are_beside_what_containers_see() {
+        assert_eq!(places().fifo("g7", "stdout"), "web.g7.stdout");
+        assert_eq!(places().fifo("worker", "stderr"), "web.worker.stderr");
+    }
+
+    #[test]
     fn g16_the_link_tells_whose_socket_it_names() {
         for layout in [Layout::Flat(places()), nested()] {
             for number in [1, 7, u64::MAX] {
