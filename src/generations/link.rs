@@ -108,6 +108,15 @@ mod tests {
     use super::super::entry::tests::Scratch;
     use super::*;
 
+    /// Ends the other thread, also when this one's assertions fail.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn link(scratch: &Scratch) -> CanonicalLink {
         CanonicalLink::open(&scratch.path.join("web.sock")).unwrap()
     }
@@ -133,20 +142,20 @@ mod tests {
         let path = scratch.path.join("web.sock");
         let (began, over) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let reader = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     let target = fs::read_link(&path).expect("it is always there");
                     assert!(targets.contains(&target.as_path()), "{target:?}");
                     began.store(true, Ordering::Relaxed);
                 }
             });
-            while !began.load(Ordering::Relaxed) {
+            let _over = Over(&over);
+            while !began.load(Ordering::Relaxed) && !reader.is_finished() {
                 thread::yield_now();
             }
             for turn in 1..2000 {
                 link.switch(targets[turn % 2]).unwrap();
             }
-            over.store(true, Ordering::Relaxed);
         });
     }
 
@@ -208,11 +217,12 @@ mod tests {
                     link.remove(ours).unwrap();
                 }
             });
+            let _over = Over(&over);
             let replace = |target: &Path| {
                 symlink(target, scratch.path.join("swap")).unwrap();
                 fs::rename(scratch.path.join("swap"), &path).unwrap();
             };
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
             for _ in 0..3000 {
                 replace(ours);
                 replace(theirs);
@@ -222,7 +232,6 @@ mod tests {
                     thread::yield_now();
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
         assert_eq!(scratch.names(), ["web.sock"]);
     }
