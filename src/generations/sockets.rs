@@ -311,6 +311,15 @@ mod tests {
         assert_eq!(mode(path), 0o600);
         fs::remove_file(path).unwrap();
 
+        // A link to a socket is no socket either: it is the incumbent's, say.
+        let other = scratch.path.join("other");
+        let _other = UnixListener::bind(&other).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+        symlink("other", path).unwrap();
+        assert!(error().ends_with("what is there is no socket"), "{}", error());
+        assert_eq!(mode(&other), 0o600);
+        fs::remove_file(path).unwrap();
+
         let _listener = UnixListener::bind(path).unwrap();
         fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
         let error = home.widen(Uid::from_raw(geteuid().as_raw() + 1)).unwrap_err().to_string();
