@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,17 @@ impl Directory {
         Ok(Self(OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?))
     }
 
+    /// Opens the directory `name` in it, which no link may be.
+    pub(crate) fn inside(&self, name: &OsStr) -> io::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(Self(openat(&self.0, name, flags, Mode::empty())?.into()))
+    }
+
+    /// The same once more.
+    pub(crate) fn again(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
     /// Whether somebody who is neither root nor this process's user can put files there, and links in their place.
     pub(crate) fn is_open_to_others(&self) -> io::Result<bool> {
         let found = fstat(&self.0)?;
@@ -41,7 +52,7 @@ impl Directory {
 
     /// Its path by its descriptor, good for as long as it is held.
     pub(crate) fn path(&self) -> PathBuf {
-        Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string())
+        path_of(&self.0)
     }
 
     /// Whether it is one of the kernel's, with links that lead to what they stand for.
@@ -79,6 +90,11 @@ impl Directory {
     /// Gives `from` the name `to`, which nothing may have.
     pub(crate) fn rename_to_free_name(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         sys::rename_to_free_name(&self.0, from, to)
+    }
+
+    /// Gives two files each other's name, in one step.
+    pub(crate) fn exchange(&self, one: &OsStr, other: &OsStr) -> io::Result<()> {
+        Ok(renameat2(&self.0, one, &self.0, other, RenameFlags::RENAME_EXCHANGE)?)
     }
 
     /// Gives a file another mode. Only where nobody else can put a link in its place.
@@ -128,6 +144,17 @@ impl Directory {
     fn address(&self, name: &OsStr) -> Result<UnixAddr, Errno> {
         UnixAddr::new(&self.path().join(name))
     }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The path of what is open by its descriptor, whatever has become of its own.
+pub(crate) fn path_of(open: &impl AsFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(open.as_fd().as_raw_fd().to_string())
 }
 
 fn kind(found: &FileStat) -> SFlag {

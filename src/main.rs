@@ -12,6 +12,8 @@ mod directory;
 mod error;
 mod exec;
 mod exit;
+mod generations;
+mod json;
 mod listener;
 mod log;
 mod messages;
@@ -53,6 +55,15 @@ fn main() -> ExitCode {
                     ExitCode::from(FAILED)
                 }
             }
+        }
+        Ok(Command::Serve(config)) => {
+            // Nothing can be done about an stderr that takes nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "dunnage: error: {} is not started: this version only reads --service",
+                config.name
+            );
+            ExitCode::from(FAILED)
         }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.
