@@ -17,7 +17,7 @@ pub use local_time::utc_offset;
 pub use memory::give_back_memory;
 pub use pages::Pages;
 pub use pidfd::{Pidfd, is_zombie, reap_zombie};
-pub use rename::rename_to_free_name;
+pub use rename::{exchange_names, rename_to_free_name};
 pub use signals::Signals;
 pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
