@@ -143,8 +143,10 @@ impl Cgroup {
 
     /// A write that failed.
     pub(super) fn refusal(&self, file: &str, value: &str, error: io::Error) -> CgroupError {
-        if error.raw_os_error() == Some(Errno::ENODEV as i32) {
-            return CgroupError::Absent { cgroup: self.path().to_owned() };
+        if is_gone(&error)
+            && let Err(absent) = self.must_exist()
+        {
+            return absent;
         }
         CgroupError::Refused { file: self.directory.path_of(file), value: value.to_owned(), error }
     }

@@ -1,0 +1,222 @@
+//! Processes in cgroups, which know nothing of dunnage.
+//!
+//! Each holds one end of its test's [`Lifeline`], and so does all that it forks; none holds another test's. They are
+//! forks of this program, which has threads, so all that they do is system calls.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Mutex;
+
+use dunnage_testing::wait::{self, Deadline};
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+
+use crate::tree::BOUND;
+
+/// The number that processes have their end of the lifeline under.
+const LIFELINE: i32 = 3;
+
+/// Held while a process has copies of descriptors that are not its own.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// A pipe whose end is reached once no process is left, whatever cgroups say. What is written to it is counted.
+pub(crate) struct Lifeline {
+    read: File,
+    write: Option<OwnedFd>,
+}
+
+impl Lifeline {
+    pub(crate) fn new() -> Self {
+        let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
+        Self { read: read.into(), write: Some(write) }
+    }
+
+    /// Starts a process in a cgroup, which runs `body`.
+    pub(crate) fn spawn(&self, cgroup: &Path, body: fn() -> !) -> Process {
+        let entrance = File::options().write(true).open(cgroup.join("cgroup.procs")).unwrap();
+        let lifeline = self.write.as_ref().expect("before the end").as_raw_fd();
+        let (ready, said) = pipe2(OFlag::O_CLOEXEC).unwrap();
+        let forking = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // SAFETY: the child makes system calls only, and does not return.
+        let pid = match unsafe { fork() }.unwrap() {
+            ForkResult::Parent { child } => child,
+            // SAFETY: plain system calls on descriptors that are open.
+            ForkResult::Child => unsafe {
+                if libc::write(entrance.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1 {
+                    libc::_exit(1);
+                }
+                // Neither number is in the way of the other.
+                let said = libc::fcntl(said.as_raw_fd(), libc::F_DUPFD, 100);
+                libc::dup2(lifeline, LIFELINE);
+                libc::close_range(4, said as u32 - 1, 0);
+                libc::close_range(said as u32 + 1, u32::MAX, 0);
+                libc::write(said, c"x".as_ptr().cast(), 1);
+                libc::close(said);
+                body()
+            },
+        };
+        drop(said);
+        let mut byte = [0];
+        File::from(ready).read_exact(&mut byte).expect("the process has entered its cgroup");
+        drop(forking);
+        Process { pid }
+    }
+
+    /// Waits until so many bytes have come.
+    pub(crate) fn expect(&mut self, bytes: usize) {
+        let deadline = Deadline::after(BOUND);
+        let mut seen = 0;
+        while seen < bytes {
+            wait::readable(&self.read, deadline, "signs of life");
+            seen += self.drain().0;
+        }
+    }
+
+    /// Whether the last process has gone, now.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.write = None;
+        let _nobody_has_a_copy = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.drain().1
+    }
+
+    /// What has come until now, and whether it was the end.
+    pub(crate) fn drain(&mut self) -> (usize, bool) {
+        let mut bytes = 0;
+        loop {
+            match self.read.read(&mut [0; 4096]) {
+                Ok(0) => return (bytes, true),
+                Ok(some) => bytes += some,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (bytes, false),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// A child of this program, reaped by it when it is dropped; until then its number is its own.
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+}
+
+impl Process {
+    pub(crate) fn kill(&self) {
+        kill(self.pid, Signal::SIGKILL).unwrap();
+    }
+
+    pub(crate) fn is_zombie(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid), flags).unwrap() != WaitStatus::StillAlive
+    }
+
+    /// Waits for its end, and reaps it not.
+    pub(crate) fn wait_for_zombie(&self) {
+        wait::eventually(Deadline::after(BOUND), "the end of a process", || self.is_zombie());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
+        // One that is frozen in a test that failed ends with its cgroup.
+        let reaped = wait::whether(Deadline::after(BOUND), || {
+            waitpid(self.pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive)
+        });
+        assert!(reaped || std::thread::panicking(), "process {} does not end", self.pid);
+    }
+}
+
+/// Waits for its end.
+pub(crate) fn sleeper() -> ! {
+    loop {
+        // SAFETY: takes nothing.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Ends at once and leaves a process behind, in a session of its own, that ignores what asks it to end.
+pub(crate) fn stubborn() -> ! {
+    // SAFETY: system calls that take integers.
+    unsafe {
+        if libc::fork() == 0 {
+            libc::setsid();
+            if libc::fork() == 0 {
+                for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
+                    libc::signal(signal, libc::SIG_IGN);
+                }
+                sign();
+                sleeper();
+            }
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Never is one process for long: each forks the next and ends, as fast as it can, with a sign for each. After some
+/// thousands the last one stays.
+pub(crate) fn comet() -> ! {
+    for _ in 0..5000 {
+        // SAFETY: takes nothing.
+        match unsafe { libc::fork() } {
+            0 => sign(),
+            // SAFETY: does not return.
+            pid if pid > 0 => unsafe { libc::_exit(0) },
+            _ => {}
+        }
+    }
+    sleeper()
+}
+
+/// A process with children that stay, and one that never is the same.
+pub(crate) fn family() -> ! {
+    for _ in 0..20 {
+        // SAFETY: takes nothing.
+        if unsafe { libc::fork() } == 0 {
+            sign();
+            sleeper();
+        }
+    }
+    // SAFETY: takes nothing.
+    if unsafe { libc::fork() } == 0 {
+        comet();
+    }
+    sleeper()
+}
+
+/// One byte on the lifeline.
+fn sign() {
+    // SAFETY: one byte of a constant. A pipe that is full takes none, which is fine.
+    unsafe { libc::write(LIFELINE, c"x".as_ptr().cast(), 1) };
+}
+
+/// Starts a process in a cgroup by `clone3`, which ends at once: whether it ran.
+pub(crate) fn is_born_alive(cgroup: impl AsFd) -> bool {
+    let mut args = [0_u64; 11];
+    args[0] = 0x2_0000_0000; // CLONE_INTO_CGROUP
+    args[4] = libc::SIGCHLD as u64;
+    args[10] = u64::try_from(cgroup.as_fd().as_raw_fd()).unwrap();
+    let _forking = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // SAFETY: the arguments are those of clone_args (clone3(2)) and live; the child only exits.
+    let pid = unsafe {
+        let pid = libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args));
+        if pid == 0 {
+            libc::_exit(42);
+        }
+        pid
+    };
+    assert!(pid > 0, "clone3: {}", io::Error::last_os_error());
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    match waitpid(pid, None).unwrap() {
+        WaitStatus::Exited(_, 42) => true,
+        WaitStatus::Signaled(_, Signal::SIGKILL, _) => false,
+        status => panic!("{status:?}"),
+    }
+}
+
+/// How many processes are in a cgroup.
+pub(crate) fn count(cgroup: &Path) -> usize {
+    std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().lines().count()
+}
