@@ -188,3 +188,115 @@ fn kill_domain(parent: &Parent, child: &Cgroup, name: &Name) -> Result<(), Cgrou
     }
     kill(root).map_err(|error| root.refusal("cgroup.kill", "1", error))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A directory with files as a cgroup has them, for what no kernel here does.
+    struct Fake {
+        path: PathBuf,
+        parent: Parent,
+    }
+
+    impl Fake {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("dunnage-eviction-{test}-{}", std::process::id()));
+            fs::create_dir_all(path.join("gen-1")).unwrap();
+            Self { parent: Parent::fake(&path), path }
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            fs::write(self.path.join("gen-1").join(file), text).unwrap();
+        }
+
+        fn read(&self, file: &str) -> String {
+            fs::read_to_string(self.path.join("gen-1").join(file)).unwrap()
+        }
+
+        fn evict(&self, now: Instant) -> Eviction {
+            let name = "gen-1".parse().unwrap();
+            Eviction::begin(&self.parent, name, Intent::Kill, now, now + Duration::from_millis(100)).unwrap()
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+
+    #[test]
+    fn g23_without_cgroup_kill_only_populated_0_is_a_proof() {
+        let fake = Fake::new("no-kill");
+        fake.write("cgroup.procs", "");
+        fake.write("cgroup.events", "populated 1\n");
+        let now = Instant::now();
+        let mut eviction = fake.evict(now);
+        assert!(matches!(eviction.advance(&fake.parent, now).unwrap(), Proof::Pending));
+        let Proof::Unproven(unproven) = eviction.advance(&fake.parent, now + Duration::from_millis(100)).unwrap()
+        else {
+            panic!("a proof")
+        };
+        assert!(matches!(unproven.obstacle, Some(CgroupError::NoKill { .. })), "{unproven:?}");
+        assert!(!eviction.has_killed());
+        fake.write("cgroup.events", "populated 0\n");
+        assert!(matches!(fake.evict(now).advance(&fake.parent, now).unwrap(), Proof::Empty));
+    }
+
+    #[test]
+    fn g20_the_kill_is_repeated_without_notification_while_anything_is_left() {
+        let fake = Fake::new("repeat");
+        fake.write("cgroup.procs", "");
+        fake.write("cgroup.events", "populated 1\n");
+        fake.write("cgroup.kill", "0");
+        let mut now = Instant::now();
+        let mut eviction = fake.evict(now);
+        let mut waits = Vec::new();
+        while let Proof::Pending = eviction.advance(&fake.parent, now).unwrap() {
+            assert_eq!(fake.read("cgroup.kill"), "1");
+            fake.write("cgroup.kill", "0");
+            waits.push((eviction.next_timeout() - now).as_millis());
+            now = eviction.next_timeout();
+        }
+        // Up to the deadline, and then once more.
+        assert_eq!(waits, [5, 10, 20, 40, 25]);
+        assert_eq!(fake.read("cgroup.kill"), "1");
+    }
+
+    #[test]
+    fn g20_at_the_deadline_the_file_is_read_once_more() {
+        let fake = Fake::new("last");
+        fake.write("cgroup.events", "populated 1\n");
+        fake.write("cgroup.kill", "");
+        let now = Instant::now();
+        let mut eviction = fake.evict(now);
+        assert!(matches!(eviction.advance(&fake.parent, now).unwrap(), Proof::Pending));
+        fake.write("cgroup.events", "populated 0\n");
+        let late = now + Duration::from_secs(1);
+        assert!(matches!(eviction.advance(&fake.parent, late).unwrap(), Proof::Empty));
+    }
+
+    #[test]
+    fn g23_what_cannot_be_read_is_an_error_and_no_proof() {
+        let fake = Fake::new("unreadable");
+        fake.write("cgroup.kill", "");
+        fake.write("cgroup.events", "something else\n");
+        let now = Instant::now();
+        let error = fake.evict(now).advance(&fake.parent, now).unwrap_err();
+        assert!(matches!(error, CgroupError::Io { .. }), "{error}");
+        fs::remove_file(fake.path.join("gen-1/cgroup.events")).unwrap();
+        fs::create_dir(fake.path.join("gen-1/cgroup.events")).unwrap();
+        let error = fake.evict(now).advance(&fake.parent, now).unwrap_err();
+        assert!(matches!(error, CgroupError::Io { .. }), "{error}");
+        // So is a child that is none.
+        fs::remove_dir_all(fake.path.join("gen-1")).unwrap();
+        fs::write(fake.path.join("gen-1"), "").unwrap();
+        let error = fake.parent.child(&"gen-1".parse().unwrap()).unwrap_err();
+        assert!(matches!(error, CgroupError::Io { .. }), "{error}");
+    }
+}

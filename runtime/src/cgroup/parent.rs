@@ -9,7 +9,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::controllers::Controllers;
-use super::directory::Directory;
+use super::directory::{Directory, is_gone};
 use super::error::CgroupError;
 use super::name::Name;
 use super::node::{Cgroup, Kind};
@@ -55,7 +55,7 @@ impl Parent {
         match self.directory().open_below(name.as_str()) {
             Ok(directory) => Ok(Some(Cgroup { directory })),
             // Of a parent that was removed the children are gone as well: ENOENT.
-            Err(error) if super::directory::is_gone(&error) => Ok(None),
+            Err(error) if is_gone(&error) => Ok(None),
             Err(error) => Err(CgroupError::io("open", &self.directory().path_of(name.as_str()))(error)),
         }
     }
@@ -78,6 +78,12 @@ impl Parent {
 
     pub(super) fn directory(&self) -> &Directory {
         &self.cgroup.directory
+    }
+
+    /// Takes any directory.
+    #[cfg(test)]
+    pub(super) fn fake(path: &Path) -> Self {
+        Self { cgroup: Cgroup { directory: Directory::open(path).unwrap() } }
     }
 
     fn make_afresh(&self, name: &Name) -> Result<Cgroup, CgroupError> {

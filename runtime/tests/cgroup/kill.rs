@@ -1,10 +1,12 @@
 //! Killing, and proof of emptiness: G20 to G25.
 
+use std::ffi::CString;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::cgroup::{CgroupError, Eviction, Intent, Name, Parent, Proof};
 use dunnage_runtime::generation::Number;
+use dunnage_runtime::sys;
 
 use crate::processes::{Lifeline, comet, family, sleeper, stubborn};
 use crate::tree::{BOUND, Loop, Tree, drive, name};
@@ -138,6 +140,24 @@ fn g21_a_kill_leaves_a_mark_that_others_see() {
 }
 
 #[test]
+fn g21_where_the_mark_cannot_be_set_the_kill_goes_on_and_says_so() {
+    let tree = Tree::new("unmarked");
+    let child = tree.make("gen-1");
+    // As many as the kernel lets a cgroup have.
+    let mut attributes = 0;
+    while sys::set_attribute(&child, &CString::new(format!("user.{attributes}")).unwrap()).is_ok() {
+        attributes += 1;
+    }
+    let mut lifeline = Lifeline::new();
+    let _process = lifeline.spawn(&tree.path_of("gen-1"), sleeper);
+    let mut eviction = tree.evict("gen-1", Intent::Kill);
+    drive(&tree.parent, &mut eviction).unwrap();
+    assert!(lifeline.has_ended());
+    assert!(eviction.has_killed() && eviction.mark_failure().is_some());
+    assert!(!tree.is_killed("gen-1"));
+}
+
+#[test]
 fn g22_what_is_empty_is_left_without_a_kill_and_a_mark() {
     let tree = Tree::new("empty");
     tree.make("gen-1");
@@ -177,8 +197,8 @@ fn g24_every_child_is_killed_alone() {
             (lifeline, process)
         })
         .collect();
-    for killed in 0..names.len() {
-        tree.kill(names[killed].as_str());
+    for (killed, name) in names.iter().enumerate() {
+        tree.kill(name.as_str());
         let ended: Vec<bool> = lifelines.iter_mut().map(|(lifeline, _)| lifeline.has_ended()).collect();
         assert_eq!(ended, [true, killed >= 1, killed >= 2]);
     }

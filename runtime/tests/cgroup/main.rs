@@ -1,6 +1,8 @@
 //! The rules of cgroups on the kernel's own: on this machine's, and where limits are needed, in a small virtual machine
 //! with cgroup v2 alone (Linux 6.1), where all of these run once more. As root.
 
+#![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
+
 mod kill;
 mod limits;
 mod make;

@@ -3,10 +3,12 @@
 //! Each holds one end of its test's [`Lifeline`], and so does all that it forks; none holds another test's. They are
 //! forks of this program, which has threads, so all that they do is system calls.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::ptr;
 use std::sync::Mutex;
 
 use dunnage_testing::wait::{self, Deadline};
@@ -52,8 +54,8 @@ impl Lifeline {
                 // Neither number is in the way of the other.
                 let said = libc::fcntl(said.as_raw_fd(), libc::F_DUPFD, 100);
                 libc::dup2(lifeline, LIFELINE);
-                libc::close_range(4, said as u32 - 1, 0);
-                libc::close_range(said as u32 + 1, u32::MAX, 0);
+                libc::close_range(4, said.cast_unsigned() - 1, 0);
+                libc::close_range(said.cast_unsigned() + 1, u32::MAX, 0);
                 libc::write(said, c"x".as_ptr().cast(), 1);
                 libc::close(said);
                 body()
@@ -186,6 +188,52 @@ pub(crate) fn family() -> ! {
     sleeper()
 }
 
+/// How much [`cacher`] and [`tmpfs_writer`] leave behind.
+pub(crate) const LEFT_BEHIND: u32 = 16 << 20;
+
+/// A file of at least that size which nobody else reads in the virtual machine: the machine's own program.
+pub(crate) const LARGE_FILE: &CStr = c"/usr/bin/qemu-system-x86_64";
+
+/// What [`tmpfs_writer`] makes.
+pub(crate) const TMPFS_FILE: &CStr = c"/dev/shm/dunnage-test";
+
+/// Leaves page cache behind, which can be reclaimed.
+pub(crate) fn cacher() -> ! {
+    // SAFETY: the mapping is as long as what is read of it, and the file longer.
+    unsafe {
+        let fd = libc::open(LARGE_FILE.as_ptr(), libc::O_RDONLY);
+        let length = usize::try_from(LEFT_BEHIND).unwrap_or_default();
+        let start = libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0);
+        if start == libc::MAP_FAILED {
+            libc::_exit(1);
+        }
+        for offset in (0..length).step_by(4096) {
+            ptr::read_volatile(start.cast::<u8>().add(offset));
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Leaves a file in memory behind, which cannot be reclaimed.
+pub(crate) fn tmpfs_writer() -> ! {
+    // SAFETY: plain system calls.
+    unsafe {
+        let fd = libc::open(TMPFS_FILE.as_ptr(), libc::O_WRONLY | libc::O_CREAT, 0o600);
+        libc::_exit(i32::from(libc::fallocate(fd, 0, 0, LEFT_BEHIND.into()) != 0))
+    }
+}
+
+/// Uses ever more memory.
+pub(crate) fn hog() -> ! {
+    // SAFETY: writes to pages that were just mapped.
+    unsafe {
+        loop {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+            libc::mmap(ptr::null_mut(), 1 << 20, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        }
+    }
+}
+
 /// One byte on the lifeline.
 fn sign() {
     // SAFETY: one byte of a constant. A pipe that is full takes none, which is fine.
@@ -196,7 +244,7 @@ fn sign() {
 pub(crate) fn is_born_alive(cgroup: impl AsFd) -> bool {
     let mut args = [0_u64; 11];
     args[0] = 0x2_0000_0000; // CLONE_INTO_CGROUP
-    args[4] = libc::SIGCHLD as u64;
+    args[4] = u64::try_from(libc::SIGCHLD).unwrap();
     args[10] = u64::try_from(cgroup.as_fd().as_raw_fd()).unwrap();
     let _forking = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // SAFETY: the arguments are those of clone_args (clone3(2)) and live; the child only exits.
