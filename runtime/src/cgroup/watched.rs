@@ -30,8 +30,8 @@ impl Watched {
         }
     }
 
-    /// Whether it is populated; one that is gone is not (G23). Read from the watched file, as the kernel notifies of a
-    /// change after what this one last read.
+    /// Whether it is populated; one that is gone is not (G23). Read from the watched file, so that what was read here is
+    /// no news to a poll of it.
     pub(super) fn is_populated(&self) -> Result<bool, CgroupError> {
         let mut text = [0; MAX_EVENTS];
         let text =
