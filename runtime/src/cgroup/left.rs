@@ -50,7 +50,7 @@ impl Left {
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.processes.is_empty() {
-            return f.write_str("processes that are not visible here");
+            return f.write_str("processes that are not visible here, or cgroups below it");
         }
         f.write_str(if self.processes.len() == 1 && !self.more { "process " } else { "processes " })?;
         for (position, process) in self.processes.iter().enumerate() {
@@ -84,6 +84,6 @@ mod tests {
         let left = |processes, more| Left { processes, more }.to_string();
         assert_eq!(left(vec![process(7, "a")], false), "process 7 (a)");
         assert_eq!(left(vec![process(7, "a"), process(8, "b\nc")], true), "processes 7 (a), 8 (b\\nc) and more");
-        assert_eq!(left(vec![], true), "processes that are not visible here");
+        assert_eq!(left(vec![], true), "processes that are not visible here, or cgroups below it");
     }
 }

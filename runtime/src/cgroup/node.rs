@@ -24,6 +24,9 @@ const KILLED: &CStr = c"user.dunnage.killed";
 /// How deep below a child its own children are looked for.
 const MAX_DEPTH: u32 = 64;
 
+/// How many are looked at in one go: that takes some tens of milliseconds.
+const MAX_VISITS: u32 = 2048;
+
 /// A cgroup, held open. Once it was removed it stays so, whatever gets its name later.
 ///
 /// As a descriptor it is the directory, which `CLONE_INTO_CGROUP` takes.
@@ -132,9 +135,13 @@ impl Cgroup {
         Left::of(self)
     }
 
-    /// Visits its own directory, then those below. What vanishes meanwhile is left out.
+    /// Visits its own directory, then those below, as far as bounds allow. What vanishes meanwhile is left out.
     pub(super) fn walk(&self, visit: &mut dyn FnMut(&Directory) -> ControlFlow<()>) {
-        let _ = walk(&self.directory, MAX_DEPTH, visit);
+        let mut visits = 0;
+        let _ = walk(&self.directory, MAX_DEPTH, &mut |directory| {
+            visits += 1;
+            if visits > MAX_VISITS { ControlFlow::Break(()) } else { visit(directory) }
+        });
     }
 
     pub(super) fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {

@@ -67,7 +67,7 @@ impl Parent {
         self.can_have_children()?;
         self.enable(Controllers::needed_by(tier))?;
         let child = self.make_afresh(name)?;
-        let prepared = can_start(&child).and_then(|()| child.set_limits(tier));
+        let prepared = would_run(&child).and_then(|()| child.set_limits(tier));
         if let Err(error) = prepared {
             // Nothing has entered it, but for a stranger's process: then it stays, and is refused the next time.
             let _ = self.directory().remove(name.as_str());
@@ -147,11 +147,7 @@ impl Parent {
 }
 
 /// Whether a process that starts in this new cgroup would run.
-fn can_start(child: &Cgroup) -> Result<(), CgroupError> {
-    match child.kind()? {
-        Kind::Domain => {}
-        kind => return Err(CgroupError::threaded(child, kind)),
-    }
+fn would_run(child: &Cgroup) -> Result<(), CgroupError> {
     // An empty cgroup below a frozen one is frozen from its first moment on.
     if child.events()?.frozen {
         return Err(CgroupError::Frozen { cgroup: child.path().to_owned() });

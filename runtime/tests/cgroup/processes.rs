@@ -3,13 +3,13 @@
 //! Each holds one end of its test's [`Lifeline`], and so does all that it forks; none holds another test's. They are
 //! forks of this program, which has threads, so all that they do is system calls.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use dunnage_testing::wait::{self, Deadline};
 use nix::fcntl::OFlag;
@@ -157,22 +157,40 @@ pub(crate) fn stubborn() -> ! {
     }
 }
 
-/// Never is one process for long: each forks the next and ends, as fast as it can, with a sign for each. After some
-/// thousands the last one stays.
+/// Never is one process for long: each forks the next and ends, as fast as it can, with a sign for each.
 pub(crate) fn comet() -> ! {
-    for _ in 0..5000 {
-        // SAFETY: takes nothing.
-        match unsafe { libc::fork() } {
-            0 => sign(),
-            // SAFETY: does not return.
-            pid if pid > 0 => unsafe { libc::_exit(0) },
-            _ => {}
-        }
-    }
-    sleeper()
+    succeed(0)
 }
 
-/// A process with children that stay, and one that never is the same.
+/// The same at a slower pace: one every other millisecond.
+pub(crate) fn wanderer() -> ! {
+    succeed(2_000_000)
+}
+
+fn succeed(pause: i64) -> ! {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: pause };
+    // SAFETY: system calls that take integers; the time is read, and nothing written.
+    unsafe {
+        // So that the dead cost nobody else a PID: they are this process's, and reaped at once.
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        if libc::fork() > 0 {
+            sleeper();
+        }
+        loop {
+            if pause.tv_nsec > 0 {
+                libc::nanosleep(&raw const pause, ptr::null_mut());
+            }
+            match libc::fork() {
+                0 => sign(),
+                pid if pid > 0 => libc::_exit(0),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A process with twenty children that stay, each with a sign.
 pub(crate) fn family() -> ! {
     for _ in 0..20 {
         // SAFETY: takes nothing.
@@ -180,10 +198,6 @@ pub(crate) fn family() -> ! {
             sign();
             sleeper();
         }
-    }
-    // SAFETY: takes nothing.
-    if unsafe { libc::fork() } == 0 {
-        comet();
     }
     sleeper()
 }
@@ -234,33 +248,55 @@ pub(crate) fn hog() -> ! {
     }
 }
 
-/// One byte on the lifeline.
+/// One byte on the lifeline. Ends where nobody is there to read it any more.
 fn sign() {
     // SAFETY: one byte of a constant. A pipe that is full takes none, which is fine.
-    unsafe { libc::write(LIFELINE, c"x".as_ptr().cast(), 1) };
+    unsafe {
+        if libc::write(LIFELINE, c"x".as_ptr().cast(), 1) < 0 && *libc::__errno_location() == libc::EPIPE {
+            libc::_exit(0);
+        }
+    }
 }
 
 /// Starts a process in a cgroup by `clone3`, which ends at once: whether it ran.
 pub(crate) fn is_born_alive(cgroup: impl AsFd) -> bool {
+    let _forking = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let pid = clone_into(cgroup.as_fd().as_raw_fd());
+    assert!(pid > 0, "clone3: {}", io::Error::last_os_error());
+    match waitpid(Pid::from_raw(pid), None).unwrap() {
+        WaitStatus::Exited(_, 42) => true,
+        WaitStatus::Signaled(_, Signal::SIGKILL, _) => false,
+        status => panic!("{status:?}"),
+    }
+}
+
+/// What [`bearer`] is to be told.
+pub(crate) static BIRTHPLACE: OnceLock<CString> = OnceLock::new();
+
+/// Ends with 0 if what it starts in [`BIRTHPLACE`] runs.
+pub(crate) fn bearer() -> ! {
+    let path = BIRTHPLACE.get().map_or(ptr::null(), |path| path.as_ptr());
+    // SAFETY: the path is NUL-terminated; the rest are plain system calls.
+    unsafe {
+        let pid = clone_into(libc::open(path, libc::O_RDONLY | libc::O_DIRECTORY));
+        let mut status = 0;
+        libc::_exit(i32::from(libc::waitpid(pid, &raw mut status, 0) != pid || status != 42 << 8))
+    }
+}
+
+/// Its PID, or a negative number. It ends with status 42.
+fn clone_into(cgroup: RawFd) -> i32 {
     let mut args = [0_u64; 11];
     args[0] = 0x2_0000_0000; // CLONE_INTO_CGROUP
-    args[4] = u64::try_from(libc::SIGCHLD).unwrap();
-    args[10] = u64::try_from(cgroup.as_fd().as_raw_fd()).unwrap();
-    let _forking = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    args[4] = u64::from(libc::SIGCHLD.cast_unsigned());
+    args[10] = u64::from(cgroup.cast_unsigned());
     // SAFETY: the arguments are those of clone_args (clone3(2)) and live; the child only exits.
-    let pid = unsafe {
+    unsafe {
         let pid = libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args));
         if pid == 0 {
             libc::_exit(42);
         }
-        pid
-    };
-    assert!(pid > 0, "clone3: {}", io::Error::last_os_error());
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
-    match waitpid(pid, None).unwrap() {
-        WaitStatus::Exited(_, 42) => true,
-        WaitStatus::Signaled(_, Signal::SIGKILL, _) => false,
-        status => panic!("{status:?}"),
+        i32::try_from(pid).unwrap_or(-1)
     }
 }
 

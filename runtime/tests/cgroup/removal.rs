@@ -54,6 +54,9 @@ fn g25_nested_cgroups_are_removed_with_it() {
         tree.mkdir(&format!("gen-1/{child}"));
         tree.mkdir(&format!("gen-1/{child}/below"));
     }
+    let now = Instant::now();
+    let mut removal = Removal::begin(name("gen-1"), now, now + BOUND);
+    assert_eq!(removal.advance(&tree.parent, now).unwrap(), Removed::NotYet);
     assert_eq!(tree.remove("gen-1"), Removed::Yes);
     assert!(!tree.exists("gen-1"));
 }
