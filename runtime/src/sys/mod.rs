@@ -11,6 +11,7 @@ mod signals;
 mod socket;
 mod spawn;
 mod terminal;
+mod xattr;
 
 pub use inherited::InheritedFds;
 pub use local_time::utc_offset;
@@ -22,3 +23,4 @@ pub use signals::Signals;
 pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
 pub use terminal::{set_window_size, unread_bytes};
+pub use xattr::{has_attribute, set_attribute};
