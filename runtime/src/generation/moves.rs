@@ -48,12 +48,12 @@ impl Generations {
         run.cgroups.push(to.clone());
         self.moves.insert(number, Move { request, to, begun: false });
         self.deadlines.set(Timer::Move(number), now + limit);
-        self.save_then(Then::Move(number));
+        self.save_then(Then::Move(request));
         Ok(())
     }
 
-    pub(super) fn handle_move_recorded(&mut self, number: Number, result: Result<(), String>) {
-        let Some(moving) = self.moves.get_mut(&number).filter(|moving| !moving.begun) else { return };
+    pub(super) fn handle_move_recorded(&mut self, request: RequestId, result: Result<(), String>) {
+        let Some((&number, moving)) = self.moves.iter_mut().find(|(_, moving)| moving.request == request) else { return };
         let Some(run) = self.record.generations.get_mut(&number) else { return };
         let to = moving.to.clone();
         match result {

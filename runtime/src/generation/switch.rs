@@ -45,7 +45,7 @@ impl Generations {
         self.check_switchable(number)?;
         self.record.switching = Some(number);
         self.switch = Some(Switch { request, number, renaming: false });
-        self.save_then(Then::Rename(number));
+        self.save_then(Then::Rename(request));
         Ok(())
     }
 
@@ -57,11 +57,10 @@ impl Generations {
     }
 
     /// The intent is written. Much may have happened meanwhile.
-    pub(super) fn handle_intent_recorded(&mut self, number: Number, result: Result<(), String>) {
-        let Some(switch) = self.switch.as_mut().filter(|switch| switch.number == number && !switch.renaming) else {
-            return;
-        };
+    pub(super) fn handle_intent_recorded(&mut self, request: RequestId, result: Result<(), String>) {
+        let Some(switch) = self.switch.as_mut().filter(|switch| switch.request == request) else { return };
         switch.renaming = true;
+        let number = switch.number;
         let unrecorded = |error| Failure::NotSwitchable(format!("the record could not be written: {error}"));
         match result.map_err(unrecorded).and_then(|()| self.check_switchable(number)) {
             Ok(()) => self.actions.push_back(Action::Switch(number)),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::types::{Failure, Outcome, Reply, RequestId, Serial, StartId};
-use super::{Action, Generations, Number};
+use super::{Action, Generations};
 
 /// Which states of the record are on disk.
 #[derive(Debug, Default)]
@@ -32,9 +32,9 @@ pub(super) enum Then {
     /// A hold that was taken back, and comes back if that cannot be written (G31).
     Released(RequestId, String, String),
     /// The intent of the switch is there (G16).
-    Rename(Number),
+    Rename(RequestId),
     /// The new cgroup of the generation is there (G28).
-    Move(Number),
+    Move(RequestId),
 }
 
 impl Writes {
@@ -93,8 +93,8 @@ impl Generations {
             Then::Answer(request, answer) => self.answer(request, answer),
             Then::Confirm(request, reply) => self.answer(request, result.map(|()| reply).map_err(Failure::Record)),
             Then::Released(request, build, reason) => self.finish_release(request, build, reason, result),
-            Then::Rename(number) => self.handle_intent_recorded(number, result),
-            Then::Move(number) => self.handle_move_recorded(number, result),
+            Then::Rename(request) => self.handle_intent_recorded(request, result),
+            Then::Move(request) => self.handle_move_recorded(request, result),
         }
     }
 }
