@@ -178,7 +178,7 @@ impl Generations {
         let was_empty = *finding == Finding::Empty;
         let found = Finding::from(found);
         // A cgroup that cannot be killed stays so until it is empty.
-        if *finding != Finding::NoKill || found == Finding::Empty {
+        if found == Finding::Empty || !matches!(finding, Finding::NoKill | Finding::NoDelegation) {
             *finding = found;
         }
         if kills && was_empty && *finding != Finding::Empty {

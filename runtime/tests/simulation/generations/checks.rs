@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::search::Fault;
 use super::history::{Ability, Time};
 use super::kernel::State;
-use super::world::{Begun, World};
+use super::world::{Begun, Later, World};
 use crate::generation::{
-    Action, Cgroup, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Reply, Request, RequestId, Role,
+    Action, Cgroup, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Record, Reply, Request, RequestId, Role,
     Source, StartId, Target, Token,
 };
 
@@ -22,6 +22,10 @@ pub(super) struct Checks {
     tried: BTreeSet<Number>,
     durable: BTreeSet<Number>,
     launched: BTreeSet<Number>,
+    /// Numbers whose pending record could not be written, and that are free by that.
+    free: BTreeSet<Number>,
+    /// What must be out of the record, as nothing was left of it when its leader was reaped.
+    forgotten: Option<Role>,
     /// Pending when a shim was gone.
     orphaned: BTreeSet<Number>,
     /// Holds that were confirmed and that nobody asked to release since.
@@ -66,13 +70,24 @@ impl World<'_> {
 
     pub(super) fn note_writing(&mut self) {
         self.checks.writing += 1;
-        self.checks.tried.extend(self.service.record().generations.keys());
+        let written = &self.service.record().generations;
+        self.checks.free.retain(|number| !written.contains_key(number));
+        self.checks.tried.extend(written.keys());
     }
 
-    pub(super) fn note_written(&mut self, failed: bool) {
+    pub(super) fn note_written(&mut self, written: &Record, failed: bool) {
         self.checks.writing = 0;
         if !failed {
-            self.checks.durable.extend(self.disk.generations.keys());
+            self.checks.durable.extend(written.generations.keys());
+            return;
+        }
+        for start in self.starts.values().filter(|start| !start.launched && !start.discarded) {
+            if let Role::Generation(number) = start.role
+                && written.generations.contains_key(&number)
+                && !self.checks.durable.contains(&number)
+            {
+                self.checks.free.insert(number);
+            }
         }
     }
 
@@ -87,6 +102,11 @@ impl World<'_> {
     }
 
     pub(super) fn note_exit(&mut self, role: Role) {
+        let alone = self.kernel.alive(role).next().is_none();
+        let readable = self.history.kernel != Ability::NoDelegation && self.history.faults.other == 0;
+        if alone && readable && matches!(role, Role::Generation(_)) {
+            self.checks.forgotten = Some(role);
+        }
         if role == Role::Sidecar {
             let sidecar = &mut self.checks.sidecar;
             if sidecar.began.take().is_some_and(|began| self.now >= began + 60_000) {
@@ -95,7 +115,8 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn note_discard(&mut self, role: Role) {
+    pub(super) fn note_discard(&mut self, id: StartId, role: Role) {
+        self.starts.entry(id).and_modify(|start| start.discarded = true);
         if role == Role::Sidecar {
             self.checks.sidecar.gone = Some(self.now);
         }
@@ -153,11 +174,13 @@ impl World<'_> {
         must!(right, "g26: a sidecar from another path than its generation's");
         let serving = self.watched.values().any(|&its| its == Role::Generation(of));
         must!(serving, "g27: a sidecar of a generation that has ended");
-        let first = self.asked.iter().any(|asked| !asked.answered && matches!(asked.what, Request::StartSidecar(_)));
+        let begun = |id: RequestId| self.starts.values().any(|start| start.request == Some(id));
+        let mut open = self.asked.iter().filter(|asked| !asked.answered && !begun(asked.id));
+        let first = open.any(|asked| matches!(asked.what, Request::StartSidecar(_)));
         let checks = &mut self.checks.sidecar;
         if let Some(gone) = checks.gone.filter(|_| !first) {
             let wait = self.now - gone;
-            must!(wait >= checks.least && wait <= 30_000, "g27: a wait of {wait} ms, not {} ms", checks.least);
+            must!(wait == checks.least, "g27: a wait of {wait} ms, not {} ms", checks.least);
             checks.least = (wait * 2).min(30_000);
         } else {
             checks.least = 100;
@@ -199,6 +222,8 @@ impl World<'_> {
 
     fn check_evict(&mut self, role: Role, cgroup: &Cgroup) -> Result<(), Fault> {
         self.checks.evicted.insert(role);
+        let moves = self.later.values().any(|later| matches!(later, Later::Moved(its, ..) if Role::Generation(*its) == role));
+        must!(!moves, "g28: {role} is moved while it is killed");
         let asked = self.checks.kill_asked.contains(&role) || self.shutdown.is_some();
         match role {
             Role::Generation(number) if !asked => {
@@ -302,6 +327,9 @@ impl World<'_> {
             Outcome::Adopted(role, occupancy) => {
                 let alive = self.kernel.alive(*role).count();
                 must!(self.checks.adopted.insert(*role), "g29: {role} is adopted twice");
+                if *role == Role::Sidecar && self.watched.values().any(|its| its == role) {
+                    self.checks.sidecar.began = Some(self.now);
+                }
                 match occupancy {
                     Occupancy::Running => must!(alive > 0, "g29: {role} is said to run"),
                     Occupancy::Empty => must!(alive == 0, "g29: {role} is said to be empty"),
@@ -330,7 +358,8 @@ impl World<'_> {
                 if let (Target::Generation(number), Err(Failure::Refused(reason))) = (launch.target, answer)
                     && reason.contains("used up")
                 {
-                    must!(self.checks.tried.contains(&number), "g3: generation {number} is free and refused");
+                    let free = !self.checks.tried.contains(&number) || self.checks.free.contains(&number);
+                    must!(!free, "g3: generation {number} is free and refused");
                 }
             }
             Request::StartSidecar(_) => self.check_start_answer(id, answer)?,
@@ -409,12 +438,36 @@ impl World<'_> {
             must!(!ran, "g7: generation {number} is refused, and ran");
             must!(!self.checks.orphaned.contains(number), "g29: generation {number} is refused after a crash");
         }
+        let forgotten = self.checks.forgotten.take();
+        must!(forgotten.is_none_or(|role| record.run(role).is_none()), "g29: the record keeps {forgotten:?}, which is gone");
+        self.check_killed()?;
         for asked in self.asked.iter().filter(|asked| !asked.answered) {
-            let (Request::Kill(_, limit) | Request::Empty(_, limit)) = asked.what else { continue };
+            let (Request::Kill(role, limit) | Request::Empty(role, limit)) = asked.what else { continue };
             let limit = Time::try_from(limit.as_millis()).unwrap_or(0);
+            let settled = self.history.kernel == Ability::NoDelegation && !self.may_run(role);
+            must!(!settled || self.now <= asked.at + SLACK, "g23: {role} is waited for without delegation");
             must!(self.now <= asked.at + limit + SLACK, "g20: {:?} is not answered", asked.what);
         }
         Ok(())
+    }
+
+    /// What is killed is killed wherever it is, also what came late.
+    fn check_killed(&self) -> Result<(), Fault> {
+        for process in self.kernel.processes.iter().filter(|process| process.state == State::Alive) {
+            let Some(cgroup) = process.cgroup.as_ref().filter(|_| self.history.kernel == Ability::Kill) else { continue };
+            let spared = self.checks.evicted.contains(&process.role) && !self.kernel.evicting.contains_key(cgroup);
+            must!(!spared || self.may_be_born(process.role), "g20: {process:?} came late and is not killed");
+        }
+        Ok(())
+    }
+
+    /// Whether its leader is there, or may be at any moment.
+    fn may_run(&self, role: Role) -> bool {
+        self.watched.values().any(|&its| its == role) || self.may_be_born(role)
+    }
+
+    fn may_be_born(&self, role: Role) -> bool {
+        self.later.values().any(|later| matches!(later, Later::Launched(id, ..) if self.starts[id].role == role))
     }
 
     /// The shim is gone.
@@ -430,11 +483,13 @@ impl World<'_> {
         self.checks.orphaned.extend(pending.map(|(&number, _)| number));
         self.checks.durable.extend(self.disk.generations.keys());
         self.checks.writing = 0;
+        self.checks.free.clear();
+        self.checks.forgotten = None;
         self.checks.adopted.clear();
         self.checks.kill_asked.clear();
         self.checks.evicted.clear();
         self.checks.hook_due = None;
-        self.checks.sidecar = Sidecar { least: 100, ..Sidecar::default() };
+        self.checks.sidecar = Sidecar { began: None, gone: Some(self.now), least: 100 };
         Ok(())
     }
 

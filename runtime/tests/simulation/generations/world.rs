@@ -38,6 +38,8 @@ pub(super) struct Begun {
     pub(super) said: [Option<Result<(), String>>; 2],
     pub(super) launched: bool,
     pub(super) born: bool,
+    /// It came to nothing.
+    pub(super) discarded: bool,
 }
 
 /// What happens later.
@@ -366,10 +368,10 @@ impl<'a> World<'a> {
             }
             Later::Recorded(serial, record, lands) => {
                 let fails = !lands;
+                self.note_written(&record, fails);
                 if lands || self.fails(50) {
                     self.disk = *record;
                 }
-                self.note_written(fails);
                 let result = if fails { Err("the disk is full".to_owned()) } else { Ok(()) };
                 self.service.handle_recorded(now, serial, &result);
             }
@@ -479,7 +481,7 @@ impl<'a> World<'a> {
             Action::Prepare(id, ..) => self.soon(Later::Prepared(id)),
             Action::Launch(id, role) => self.launch(id, role),
             Action::Discard(id, role) => {
-                self.note_discard(role);
+                self.note_discard(id, role);
                 if self.starts.get(&id).is_some_and(|start| start.prepared) {
                     self.kernel.remove(&Cgroup::of(role));
                 }
@@ -606,7 +608,17 @@ impl<'a> World<'a> {
         let open = self.asked.iter().rev().find(|asked| !asked.answered && asks(&asked.what) && !claimed(asked.id));
         let request = open.map(|asked| asked.id);
         let said = [None, None];
-        let begun = Begun { role, source, request, build, prepared: false, said, launched: false, born: false };
+        let begun = Begun {
+            role,
+            source,
+            request,
+            build,
+            prepared: false,
+            said,
+            launched: false,
+            born: false,
+            discarded: false,
+        };
         self.starts.insert(id, begun);
     }
 
@@ -680,7 +692,6 @@ impl<'a> World<'a> {
             match later {
                 Later::Recorded(_, record, _) if happens => {
                     self.disk = *record;
-                    self.note_written(true);
                 }
                 Later::Launched(id, launched, Some(body)) if happens => drop(self.bear(id, *body, &launched)),
                 Later::ParentSet(to, false, false) if happens => self.parent = to,
