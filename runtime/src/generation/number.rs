@@ -14,8 +14,11 @@ pub struct Number(NonZeroU64);
 impl Number {
     /// Nothing for 0.
     #[must_use]
-    pub fn new(number: u64) -> Option<Self> {
-        NonZeroU64::new(number).map(Self)
+    pub const fn new(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
     }
 
     /// As a plain number.
