@@ -30,7 +30,8 @@ fn main() {
     let names: Vec<&str> = FAULTS.iter().chain(FAULTS_OF_GENERATIONS).map(|fault| fault.name).collect();
     writeln!(modules, "/// What the faults are, by number.\npub const FAULTS: &[&str] = &{names:?};")
         .expect("a string");
-    writeln!(modules, "/// How many of them are faults of the reaper; the others are of generations.").expect("a string");
+    writeln!(modules, "/// How many of them are faults of the reaper; the others are of generations.")
+        .expect("a string");
     writeln!(modules, "pub const OF_REAPER: usize = {};", FAULTS.len()).expect("a string");
     fs::write(out.join("modules.rs"), modules).expect("written");
 }

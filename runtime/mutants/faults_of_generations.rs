@@ -374,11 +374,15 @@ const FAULTS_OF_GENERATIONS: &[Fault] = &[
     },
     Fault {
         name: "kills_nothing_in_a_shutdown",
+        file: "mod.rs",
+        right: "Timer::KillAll => self.kill_all(now),",
+        put: Text("Timer::KillAll if FAULT => {}\n                Timer::KillAll => self.kill_all(now),"),
+    },
+    Fault {
+        name: "leaves_what_leaders_leave_until_the_kill",
         file: "shutdown.rs",
-        right: "self.kill_all(now);
-        }",
-        put: Text("if !FAULT { self.kill_all(now); }
-        }"),
+        right: "self.kill_all(now);\n        }",
+        put: Text("if !FAULT { self.kill_all(now); }\n        }"),
     },
     Fault {
         name: "never_ends_a_shutdown",

@@ -76,7 +76,13 @@ impl Eviction {
 }
 
 impl Generations {
-    pub(super) fn kill(&mut self, now: Instant, request: RequestId, role: Role, limit: Duration) -> Result<(), Failure> {
+    pub(super) fn kill(
+        &mut self,
+        now: Instant,
+        request: RequestId,
+        role: Role,
+        limit: Duration,
+    ) -> Result<(), Failure> {
         if self.is_gone_without_a_look(now, request, role)? {
             return Ok(());
         }
@@ -87,7 +93,13 @@ impl Generations {
         Ok(())
     }
 
-    pub(super) fn empty(&mut self, now: Instant, request: RequestId, role: Role, limit: Duration) -> Result<(), Failure> {
+    pub(super) fn empty(
+        &mut self,
+        now: Instant,
+        request: RequestId,
+        role: Role,
+        limit: Duration,
+    ) -> Result<(), Failure> {
         if self.is_gone_without_a_look(now, request, role)? {
             return Ok(());
         }
@@ -271,7 +283,8 @@ impl Generations {
             Finding::NoDelegation => Some(format!("{cgroup}: no cgroup is delegated")),
             _ => None,
         });
-        let runs = self.leader(role).is_some() || eviction.findings.iter().any(|(_, its)| matches!(its, Finding::Left(_)));
+        let runs =
+            self.leader(role).is_some() || eviction.findings.iter().any(|(_, its)| matches!(its, Finding::Left(_)));
         match unread.filter(|_| !runs) {
             Some(error) => self.note_adopted(now, role, Occupancy::Unproven(error)),
             None => self.note_adopted(now, role, Occupancy::Running),

@@ -1,14 +1,13 @@
 //! Builds that no cold start may run (G31).
 
+use super::Generations;
 use super::types::{Failure, Reply, RequestId, Source};
 use super::writes::Then;
-use super::Generations;
 
 impl Generations {
-    pub(super) fn hold(&mut self, request: RequestId, build: String, reason: String) -> Result<(), Failure> {
+    pub(super) fn hold(&mut self, request: RequestId, build: String, reason: String) {
         self.record.holds.insert(build, reason);
         self.save_then(Then::Confirm(request, Reply::Done));
-        Ok(())
     }
 
     pub(super) fn release(&mut self, request: RequestId, build: &str) -> Result<(), Failure> {

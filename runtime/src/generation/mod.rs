@@ -158,7 +158,10 @@ impl Generations {
         let refused = match asked {
             Request::Start(launch) => self.start(request, launch),
             Request::StartSidecar(number) => self.start_sidecar(request, number),
-            Request::Hold { build, reason } => self.hold(request, build, reason),
+            Request::Hold { build, reason } => {
+                self.hold(request, build, reason);
+                Ok(())
+            }
             Request::Release { build } => self.release(request, &build),
             Request::Ready(number) => self.make_ready(request, number),
             Request::Switch(number) => self.switch(request, number),

@@ -53,7 +53,9 @@ impl Generations {
     }
 
     pub(super) fn handle_move_recorded(&mut self, request: RequestId, result: Result<(), String>) {
-        let Some((&number, moving)) = self.moves.iter_mut().find(|(_, moving)| moving.request == request) else { return };
+        let Some((&number, moving)) = self.moves.iter_mut().find(|(_, moving)| moving.request == request) else {
+            return;
+        };
         let Some(run) = self.record.generations.get_mut(&number) else { return };
         let to = moving.to.clone();
         match result {

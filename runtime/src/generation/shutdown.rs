@@ -21,7 +21,8 @@ impl Generations {
     pub fn handle_shutdown(&mut self, now: Instant, kill_at: Instant, end_at: Instant) {
         if self.shutdown.is_none() {
             self.shutdown = Some(Shutdown::Waiting);
-            let starts: Vec<_> = self.starts.iter().filter(|start| start.is_cancellable()).map(|start| start.id).collect();
+            let starts: Vec<_> =
+                self.starts.iter().filter(|start| start.is_cancellable()).map(|start| start.id).collect();
             for id in starts {
                 self.fail_start(now, id, Failure::ShuttingDown);
             }
@@ -42,10 +43,9 @@ impl Generations {
     /// Something runs that was being started when the shutdown began.
     pub(super) fn join_shutdown(&mut self, now: Instant, role: Role) {
         match self.shutdown {
-            None => {}
             Some(Shutdown::Waiting) => self.actions.push_back(Action::Terminate(role)),
             Some(_) if self.record.run(role).is_some() => self.start_kill(now, role),
-            Some(_) => {}
+            _ => {}
         }
         self.go_on_shutting_down(now);
     }

@@ -66,7 +66,8 @@ impl Generations {
 
     /// The wait is over.
     pub(super) fn restart_sidecar(&mut self) {
-        let Some(sidecar) = self.record.sidecar.as_ref().filter(|sidecar| sidecar.wanted && sidecar.run.is_none()) else {
+        let Some(sidecar) = self.record.sidecar.as_ref().filter(|sidecar| sidecar.wanted && sidecar.run.is_none())
+        else {
             return;
         };
         let number = sidecar.of;

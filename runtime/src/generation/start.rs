@@ -9,7 +9,7 @@ use super::types::{
     StartId, Target, Token,
 };
 use super::writes::Then;
-use super::{Action, Generations, Number, Timer, Tier, refused};
+use super::{Action, Generations, Number, Tier, Timer, refused};
 
 /// How long a worker that is replaced has to be proven gone.
 const REPLACE_LIMIT: Duration = Duration::from_secs(10);
@@ -130,7 +130,8 @@ impl Generations {
 
     /// The answer to [`Action::Open`].
     pub fn handle_opened(&mut self, now: Instant, id: StartId, result: Result<Opened, Failure>) {
-        let Some(role) = self.find_start(id).filter(|start| matches!(start.phase, Phase::Opening)).map(|start| start.role)
+        let Some(role) =
+            self.find_start(id).filter(|start| matches!(start.phase, Phase::Opening)).map(|start| start.role)
         else {
             return;
         };
@@ -286,7 +287,9 @@ impl Generations {
         }
         self.report(Outcome::Started(start.role, process));
         match start.request {
-            Some(request) => self.save_then(Then::Started(request, Reply::Started { role: start.role, process, build })),
+            Some(request) => {
+                self.save_then(Then::Started(request, Reply::Started { role: start.role, process, build }));
+            }
             None => self.save(),
         }
     }

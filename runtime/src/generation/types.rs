@@ -46,7 +46,8 @@ impl Cgroup {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let reserved = ["gen-", "role-", "cgroup."].iter().any(|prefix| name.starts_with(prefix)) || name == "host";
-        let valid = !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && !name.contains(['/', '\0', '\n']);
+        let valid =
+            !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && !name.contains(['/', '\0', '\n']);
         (valid && !reserved).then(|| Self(name.into()))
     }
 

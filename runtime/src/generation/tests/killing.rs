@@ -236,9 +236,7 @@ fn g28_a_move_ends_at_its_deadline_and_when_it_is_killed() {
         }
         let actions = play.actions();
         assert_eq!(actions[0], Action::EndMove(ONE));
-        let unproven = |action: &Action| {
-            matches!(action, Action::Report(Outcome::Answer(its, Err(Failure::Unproven(_)))) if *its == request)
-        };
+        let unproven = |action: &Action| matches!(action, Action::Report(Outcome::Answer(its, Err(Failure::Unproven(_)))) if *its == request);
         assert!(actions.iter().any(unproven), "{actions:?}");
     }
 }

@@ -97,9 +97,10 @@ fn g6_a_caller_that_goes_away_or_speaks_ends_its_start_until_the_launch() {
         let request = play.stage(ONE, GATE);
         play.prepared();
         play.gate();
-        match speaks {
-            true => play.service.handle_caller_spoke(play.now, request),
-            false => play.service.handle_caller_gone(play.now, request),
+        if speaks {
+            play.service.handle_caller_spoke(play.now, request);
+        } else {
+            play.service.handle_caller_gone(play.now, request);
         }
         assert!(matches!(play.answer(request), Err(Failure::Refused(_))));
     }

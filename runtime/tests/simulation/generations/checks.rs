@@ -7,8 +7,8 @@ use super::history::{Ability, Time};
 use super::kernel::State;
 use super::world::{Begun, Later, World};
 use crate::generation::{
-    Action, Cgroup, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Record, Reply, Request, RequestId, Role,
-    Source, StartId, Target, Token,
+    Action, Cgroup, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Record, Reply, Request,
+    RequestId, Role, Source, StartId, Target, Token,
 };
 
 /// How much later than its deadline an answer may come that waits for the record: two writes of 3 s each.
@@ -222,7 +222,8 @@ impl World<'_> {
 
     fn check_evict(&mut self, role: Role, cgroup: &Cgroup) -> Result<(), Fault> {
         self.checks.evicted.insert(role);
-        let moves = self.later.values().any(|later| matches!(later, Later::Moved(its, ..) if Role::Generation(*its) == role));
+        let moves =
+            self.later.values().any(|later| matches!(later, Later::Moved(its, ..) if Role::Generation(*its) == role));
         must!(!moves, "g28: {role} is moved while it is killed");
         let asked = self.checks.kill_asked.contains(&role) || self.shutdown.is_some();
         match role {
@@ -338,7 +339,7 @@ impl World<'_> {
                 Ok(())
             }
             Outcome::ShutDown { left } => {
-                must!(self.shutdown.is_some_and(|end| self.now <= end), "r19: the shutdown is late");
+                must!(self.shutdown.is_some_and(|(_, end)| self.now <= end), "r19: the shutdown is late");
                 let alive = self.kernel.processes.iter().find(|process| process.state == State::Alive);
                 must!(alive.is_none() || !left.is_empty(), "r20: {alive:?} is left and not named");
                 Ok(())
@@ -397,7 +398,8 @@ impl World<'_> {
         let retired = self.checks.retired.get(&role).is_some_and(|&at| at >= since);
         match role {
             Role::Generation(_) => {
-                let left = |state| move |process: &&super::kernel::Process| process.role == role && process.state == state;
+                let left =
+                    |state| move |process: &&super::kernel::Process| process.role == role && process.state == state;
                 let alive = self.kernel.processes.iter().find(left(State::Alive));
                 must!(alive.is_none(), "g20: {role} is answered to be gone, and there is {alive:?}");
                 let zombie = self.kernel.processes.iter().find(left(State::Zombie));
@@ -428,10 +430,13 @@ impl World<'_> {
 
     /// After every round of the loop.
     pub(super) fn check(&mut self) -> Result<(), Fault> {
-        must!(self.shutdown.is_none_or(|end| self.now <= end || self.ended), "r19: the shutdown did not end");
+        must!(self.shutdown.is_none_or(|(_, end)| self.now <= end || self.ended), "r19: the shutdown did not end");
         let record = self.service.record();
         must!(record.current == self.link, "g16: {:?} is said to be current, not {:?}", record.current, self.link);
-        must!(record.parent.is_none_or(|parent| parent == self.parent), "g13: the record is not in step with the files");
+        must!(
+            record.parent.is_none_or(|parent| parent == self.parent),
+            "g13: the record is not in step with the files"
+        );
         must!(self.checks.hook_due.is_none(), "g17: the hook is not run");
         for number in &record.refused {
             let ran = self.kernel.processes.iter().any(|process| process.role == Role::Generation(*number));
@@ -439,7 +444,10 @@ impl World<'_> {
             must!(!self.checks.orphaned.contains(number), "g29: generation {number} is refused after a crash");
         }
         let forgotten = self.checks.forgotten.take();
-        must!(forgotten.is_none_or(|role| record.run(role).is_none()), "g29: the record keeps {forgotten:?}, which is gone");
+        must!(
+            forgotten.is_none_or(|role| record.run(role).is_none()),
+            "g29: the record keeps {forgotten:?}, which is gone"
+        );
         self.check_killed()?;
         for asked in self.asked.iter().filter(|asked| !asked.answered) {
             let (Request::Kill(role, limit) | Request::Empty(role, limit)) = asked.what else { continue };
@@ -453,10 +461,18 @@ impl World<'_> {
 
     /// What is killed is killed wherever it is, also what came late.
     fn check_killed(&self) -> Result<(), Fault> {
+        // At its time, or once all leaders have ended.
+        let over = self.watched.is_empty() && !self.later.values().any(|later| matches!(later, Later::Launched(..)));
+        let kills_all = self.shutdown.is_some_and(|(kill, _)| self.now > kill || over);
         for process in self.kernel.processes.iter().filter(|process| process.state == State::Alive) {
-            let Some(cgroup) = process.cgroup.as_ref().filter(|_| self.history.kernel == Ability::Kill) else { continue };
-            let spared = self.checks.evicted.contains(&process.role) && !self.kernel.evicting.contains_key(cgroup);
-            must!(!spared || self.may_be_born(process.role), "g20: {process:?} came late and is not killed");
+            let Some(cgroup) = process.cgroup.as_ref().filter(|_| self.history.kernel == Ability::Kill) else {
+                continue;
+            };
+            if self.kernel.evicting.contains_key(cgroup) || self.may_be_born(process.role) {
+                continue;
+            }
+            must!(!self.checks.evicted.contains(&process.role), "g20: {process:?} came late and is not killed");
+            must!(!kills_all, "r19: {process:?} is not killed in the shutdown");
         }
         Ok(())
     }

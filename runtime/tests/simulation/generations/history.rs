@@ -46,8 +46,17 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// `live`: a cold start.
-    Start { number: u64, live: bool, gate: Option<GatePlan>, limited: bool },
-    StartWorker { replace: bool, live: bool, gate: Option<GatePlan> },
+    Start {
+        number: u64,
+        live: bool,
+        gate: Option<GatePlan>,
+        limited: bool,
+    },
+    StartWorker {
+        replace: bool,
+        live: bool,
+        gate: Option<GatePlan>,
+    },
     StartSidecar(u64),
     Hold(u8),
     Release(u8),
@@ -57,10 +66,19 @@ pub(super) enum What {
     RestoreParent(u64),
     Kill(Whom, Time),
     Empty(Whom, Time),
-    Move { number: u64, to: u8, limit: Time },
+    Move {
+        number: u64,
+        to: u8,
+        limit: Time,
+    },
     /// The shim is gone after so many further actions, and another is started.
-    Crash { actions: u64 },
-    Shutdown { kill: Time, end: Time },
+    Crash {
+        actions: u64,
+    },
+    Shutdown {
+        kill: Time,
+        end: Time,
+    },
     /// The live link leads to another build.
     Relink(u8),
 }
@@ -107,9 +125,8 @@ impl History {
         let length = random.pick(&[2_000, 20_000, 100_000]);
         let count = random.between(2, 24);
         let most = random.between(1, 4);
-        let mut steps: Vec<Step> = (0..count)
-            .map(|_| Step { at: random.between(0, length), what: draw_step(&mut random, most) })
-            .collect();
+        let mut steps: Vec<Step> =
+            (0..count).map(|_| Step { at: random.between(0, length), what: draw_step(&mut random, most) }).collect();
         if random.percent(20) {
             let kill = random.time(8_000);
             let end = kill + random.time(8_000);
@@ -140,9 +157,7 @@ fn draw_step(random: &mut Random, most: u64) -> What {
             gate: draw_gate(random),
             limited: random.percent(50),
         },
-        10..=11 => {
-            What::StartWorker { replace: random.percent(60), live: random.percent(50), gate: draw_gate(random) }
-        }
+        10..=11 => What::StartWorker { replace: random.percent(60), live: random.percent(50), gate: draw_gate(random) },
         12..=13 => What::StartSidecar(number),
         14 => What::Hold(build),
         15 => What::Release(build),

@@ -11,7 +11,8 @@ use super::history::{Ability, GatePlan, History, Reaction, Time, What, Whom};
 use super::kernel::{Kernel, Process as Body, State};
 use crate::generation::{
     Action, Cgroup, Failure, Found, Generations, KillFailure, Launch, Launched, Layout, Limit, Number, Opened, Outcome,
-    ParentLimits, Point, Process, Record, Reply, Request, RequestId, Role, Serial, Source, StartId, Target, Tier, Token,
+    ParentLimits, Point, Process, Record, Reply, Request, RequestId, Role, Run, Serial, Source, StartId, Target, Tier,
+    Token,
 };
 
 /// A request and what is known of it.
@@ -28,6 +29,7 @@ pub(super) struct Asked {
 
 /// A start as the driver sees it.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing that the checks ask")]
 pub(super) struct Begun {
     pub(super) role: Role,
     pub(super) source: Source,
@@ -81,7 +83,8 @@ pub(super) struct World<'a> {
     pub(super) live_build: u8,
     crash_in: Option<u64>,
     incarnation: u64,
-    pub(super) shutdown: Option<Time>,
+    /// When all is killed, and when that is over.
+    pub(super) shutdown: Option<(Time, Time)>,
     pub(super) ended: bool,
     /// Nothing goes wrong any more.
     pub(super) calm: bool,
@@ -228,7 +231,7 @@ impl<'a> World<'a> {
 
     fn delay(&mut self) -> Time {
         let drawn = self.draw();
-        if drawn % 3 == 0 { 0 } else { (drawn >> 8) % (self.history.faults.slowest + 1) }
+        if drawn.is_multiple_of(3) { 0 } else { (drawn >> 8) % (self.history.faults.slowest + 1) }
     }
 
     fn later(&mut self, after: Time, what: Later) {
@@ -302,7 +305,7 @@ impl<'a> World<'a> {
                 return Ok(());
             }
             What::Shutdown { kill, end } => {
-                self.shutdown = Some(self.now + end);
+                self.shutdown = Some((self.now + kill, self.now + end));
                 let (kill, end) = (self.instant(self.now + kill), self.instant(self.now + end));
                 self.service.handle_shutdown(self.clock(), kill, end);
                 return self.carry_out();
@@ -344,14 +347,14 @@ impl<'a> World<'a> {
                 Later::Recorded(serial, _, lands) => format!("event Recorded({serial:?}, {lands})"),
                 what => format!("event {what:?}"),
             });
-            self.happen(what)?;
+            self.happen(what);
             self.carry_out()?;
             self.advance();
         }
         Ok(())
     }
 
-    fn happen(&mut self, what: Later) -> Result<(), Fault> {
+    fn happen(&mut self, what: Later) {
         let now = self.clock();
         match what {
             Later::Opened(id, result) => self.service.handle_opened(now, id, result),
@@ -436,7 +439,7 @@ impl<'a> World<'a> {
             }
             Later::Escapes(pid) => {
                 let known = |process: &Body| {
-                    self.disk.run(process.role).and_then(|run| run.process()).is_some_and(|its| its.pid == pid)
+                    self.disk.run(process.role).and_then(Run::process).is_some_and(|its| its.pid == pid)
                 };
                 if self.kernel.processes.iter().any(|process| process.pid == pid && known(process))
                     && let Some(process) = self.kernel.by_pid(pid)
@@ -445,7 +448,6 @@ impl<'a> World<'a> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Does what the decider wants done.
@@ -475,7 +477,8 @@ impl<'a> World<'a> {
                 };
                 self.begin_start(start, role, source, build.clone());
                 let opened = Opened { build, digest: None, tier: asked.unwrap_or(tier(false)) };
-                let result = if self.fails(other) { Err(Failure::Refused("it is a script".into())) } else { Ok(opened) };
+                let result =
+                    if self.fails(other) { Err(Failure::Refused("it is a script".into())) } else { Ok(opened) };
                 self.soon(Later::Opened(start, result));
             }
             Action::Prepare(id, ..) => self.soon(Later::Prepared(id)),
@@ -520,7 +523,7 @@ impl<'a> World<'a> {
             },
             Action::EndEviction(cgroup) => drop(self.kernel.evicting.remove(&cgroup)),
             Action::Terminate(role) => {
-                let obeys = self.draw() % 2 == 0;
+                let obeys = self.draw().is_multiple_of(2);
                 self.signal_leader(role, obeys);
             }
             Action::KillLeader(role) => self.signal_leader(role, true),
@@ -546,7 +549,7 @@ impl<'a> World<'a> {
                 self.soon(Later::ParentSet(tier, keep_memory_max, refused));
             }
             Action::ReadMemory => {
-                if self.draw() % 4 == 0 {
+                if self.draw().is_multiple_of(4) {
                     self.memory = self.draw() % 3_000;
                 }
                 self.service.handle_memory(Ok(self.memory));
@@ -569,14 +572,14 @@ impl<'a> World<'a> {
                 }
                 self.service.handle_adopted(role, alive);
             }
-            Action::Report(outcome) => return self.told(outcome),
+            Action::Report(outcome) => return self.told(&outcome),
         }
         Ok(())
     }
 
-    fn told(&mut self, outcome: Outcome) -> Result<(), Fault> {
-        self.check_outcome(&outcome)?;
-        match outcome {
+    fn told(&mut self, outcome: &Outcome) -> Result<(), Fault> {
+        self.check_outcome(outcome)?;
+        match *outcome {
             Outcome::Gate { request, token, point, .. } => {
                 let plan = self.asked[usize::try_from(request.0).unwrap_or(0)].gate;
                 let Some(plan) = plan else { return Err("g6: a caller is asked that has no gate".into()) };
@@ -688,7 +691,7 @@ impl<'a> World<'a> {
         self.note(|| "the shim is gone".into());
         self.crash_in = None;
         for (_, later) in std::mem::take(&mut self.later) {
-            let happens = self.draw() % 2 == 0;
+            let happens = self.draw().is_multiple_of(2);
             match later {
                 Later::Recorded(_, record, _) if happens => {
                     self.disk = *record;
