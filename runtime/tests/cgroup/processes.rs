@@ -54,8 +54,9 @@ impl Lifeline {
                 // Neither number is in the way of the other.
                 let said = libc::fcntl(said.as_raw_fd(), libc::F_DUPFD, 100);
                 libc::dup2(lifeline, LIFELINE);
-                libc::close_range(4, said.cast_unsigned() - 1, 0);
-                libc::close_range(said.cast_unsigned() + 1, u32::MAX, 0);
+                // By its number, as not every C library has close_range(2).
+                libc::syscall(libc::SYS_close_range, 4, said.cast_unsigned() - 1, 0);
+                libc::syscall(libc::SYS_close_range, said.cast_unsigned() + 1, u32::MAX, 0);
                 libc::write(said, c"x".as_ptr().cast(), 1);
                 libc::close(said);
                 body()
