@@ -1,7 +1,10 @@
 //! The only unsafe code: what neither std nor nix offers safely.
 #![allow(unsafe_code)]
 
+mod child;
 mod inherited;
+mod launch;
+mod lease;
 mod local_time;
 mod memory;
 mod pages;
@@ -9,9 +12,12 @@ mod pidfd;
 mod signals;
 mod socket;
 mod spawn;
+mod task;
 mod terminal;
 
 pub use inherited::InheritedFds;
+pub use launch::{Birth, Capabilities, Failure, Identity, Launch, Privileges, ResourceLimit, Step, Verdict, Way};
+pub use lease::{has_read_lease, take_read_lease};
 pub use local_time::utc_offset;
 pub use memory::give_back_memory;
 pub use pages::Pages;
@@ -19,4 +25,5 @@ pub use pidfd::{Pidfd, is_zombie, reap_zombie};
 pub use signals::Signals;
 pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
+pub use task::{Answer, Task, TaskError};
 pub use terminal::{set_window_size, unread_bytes};
