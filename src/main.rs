@@ -11,6 +11,10 @@ mod descriptors;
 mod error;
 mod exec;
 mod exit;
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing starts generations yet"))]
+mod generations;
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing starts generations yet"))]
+mod json;
 mod listener;
 mod log;
 mod messages;
@@ -20,6 +24,8 @@ mod oom;
 mod relay;
 mod socket_file;
 mod source;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "nothing starts generations yet"))]
+mod staged;
 mod start;
 mod stream;
 mod whole_file;
