@@ -95,8 +95,8 @@ fn environment(fields: &mut Fields<'_>) -> Result<Vec<CString>, Wrong> {
         names.push(name);
     }
     names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Wrong::new("env", format!("sets {} twice", twice[0])));
+    if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
+        return Err(Wrong::new("env", format!("sets {twice} twice")));
     }
     variables.into_iter().map(|variable| c_string("env", variable)).collect()
 }

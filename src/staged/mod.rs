@@ -8,7 +8,6 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use executable::{Executable, Guard};
-pub(crate) use manifest::Manifest;
+pub(crate) use executable::Guard;
 pub(crate) use preparation::{Preparation, Prepared, Staged};
 pub(crate) use start::{Context, NotStarted, Place, Start, Started};
