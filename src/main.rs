@@ -11,9 +11,7 @@ mod descriptors;
 mod error;
 mod exec;
 mod exit;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing starts generations yet"))]
 mod generations;
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing starts generations yet"))]
 mod json;
 mod listener;
 mod log;
@@ -58,6 +56,15 @@ fn main() -> ExitCode {
                     ExitCode::from(FAILED)
                 }
             }
+        }
+        Ok(Command::Serve(config)) => {
+            // Nothing can be done about an stderr that takes nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "dunnage: error: {} is not started: this version only reads --service",
+                config.name
+            );
+            ExitCode::from(FAILED)
         }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.

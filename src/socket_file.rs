@@ -3,12 +3,12 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use log::warn;
-use nix::fcntl::{OFlag, RenameFlags, renameat2};
+use nix::fcntl::{OFlag, RenameFlags, openat, renameat2};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::sys::stat::{Mode, fchmod};
 
@@ -30,6 +30,12 @@ impl Directory {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         Ok(Self(OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path)?))
+    }
+
+    /// Opens the directory `name` in it, which no link may be.
+    pub(crate) fn inside(&self, name: &OsStr) -> io::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(Self(openat(&self.0, name, flags, Mode::empty())?.into()))
     }
 
     /// Makes a nonblocking socket that clients can connect to under `name`.
@@ -59,9 +65,25 @@ impl Directory {
         Ok(renameat2(&self.0, from, &self.0, to, RenameFlags::RENAME_NOREPLACE)?)
     }
 
-    fn address(&self, name: &OsStr) -> io::Result<UnixAddr> {
-        Ok(UnixAddr::new(&Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string()).join(name))?)
+    /// The same once more.
+    pub(crate) fn again(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
     }
+
+    fn address(&self, name: &OsStr) -> io::Result<UnixAddr> {
+        Ok(UnixAddr::new(&path_of_fd(&self.0).join(name))?)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A path by which the kernel finds what is open, whatever has become of its own.
+pub(crate) fn path_of_fd(fd: &impl AsFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(fd.as_fd().as_raw_fd().to_string())
 }
 
 fn new_socket(kind: SockType) -> io::Result<OwnedFd> {

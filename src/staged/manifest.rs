@@ -95,7 +95,7 @@ fn environment(fields: &mut Fields<'_>) -> Result<Vec<CString>, Wrong> {
         names.push(name);
     }
     names.sort_unstable();
-    if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
+    if let Some(&[twice, _]) = names.windows(2).find(|pair| matches!(pair, [one, next] if one == next)) {
         return Err(Wrong::new("env", format!("sets {twice} twice")));
     }
     variables.into_iter().map(|variable| c_string("env", variable)).collect()
