@@ -1,12 +1,14 @@
 //! One test for each rule that the kernel has a part in. Runtimes are shell scripts; `$F` is their PID file.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::driver::StartError;
 use dunnage_runtime::reaper::{CallSpec, ExitStatus, Failure, Outcome, Timeout, Timing};
+use dunnage_runtime::sys::{Answer, Launch, Privileges, Task, Verdict, Way};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -43,6 +45,8 @@ rules! {
     r18_a_signal_goes_to_the_process_and_not_its_group,
     r19_a_shutdown_tells_and_then_kills,
     r20_a_process_stuck_in_the_kernel_is_named,
+    r22_the_status_of_a_task_is_not_swept,
+    g5_what_was_executed_is_known_until_it_is_asked_for,
 }
 
 /// A process that lives until it is killed.
@@ -404,4 +408,59 @@ impl Drop for Freezer {
         let until = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.0).is_err() && Instant::now() < until {}
     }
+}
+
+fn r22_the_status_of_a_task_is_not_swept() {
+    let mut shim = Shim::new(Timing { orphan_grace: Duration::ZERO, ..short() });
+    let mut tasks: Vec<Task> = Vec::new();
+    for number in 0..20_u8 {
+        let work = || Ok(Answer { bytes: vec![number], fds: Vec::new() });
+        tasks.push(shim.driver.start_task(&shim.event_loop, &[], work).unwrap());
+    }
+    for _ in 0..tasks.len() {
+        assert!(matches!(shim.next(), Outcome::Exited { status: ExitStatus::Code(0), .. }));
+    }
+    for (number, task) in (0..).zip(&mut tasks) {
+        assert_eq!(task.advance().unwrap().unwrap().bytes, [number]);
+    }
+    // One that is given up is killed, and reaped as well.
+    let work = || {
+        std::thread::sleep(Duration::from_secs(600));
+        Ok(Answer::default())
+    };
+    drop(shim.driver.start_task(&shim.event_loop, &[], work).unwrap());
+    assert!(matches!(shim.next(), Outcome::Exited { status: ExitStatus::Signal(9), .. }));
+    assert_eq!((shim.driver.orphans_swept(), zombies()), (0, 0));
+}
+
+fn g5_what_was_executed_is_known_until_it_is_asked_for() {
+    let mut shim = Shim::new(Timing { orphan_grace: Duration::ZERO, ..short() });
+    let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+    let root = root.iter().find(|root| root.join("cgroup.procs").exists()).expect("a cgroup2 mount");
+    let (cgroup, null) = (File::open(root).unwrap(), File::open("/dev/null").unwrap());
+    let program = File::open("/bin/true").unwrap();
+    let launch = Launch {
+        executable: program.as_fd(),
+        args: &[c"true".to_owned()],
+        environment: &[],
+        cgroup: cgroup.as_fd(),
+        stdio: [null.as_fd(); 3],
+        cwd: c"/",
+        identity: None,
+        privileges: Privileges::default(),
+        limits: &[],
+        oom_score_adj: None,
+    };
+    let birth = launch.start(Way::MovesItself).unwrap();
+    let pid = birth.pid();
+    let child = shim.driver.expect_child(pid);
+    shim.run_until("it is a zombie", || state_of(pid) == Some('Z'));
+    // Others are swept meanwhile.
+    let (other, _) = shim.started(CREATE, "(true &) ; (exit 3) & echo -n $! > $F");
+    assert_eq!(shim.exited(other), ExitStatus::Code(3));
+    shim.run_until("orphans are swept", || zombies() == 1);
+    assert_eq!(birth.verdict(), Some(Verdict::Executed));
+    shim.driver.watch_child(&shim.event_loop, child, birth.into_spawned());
+    assert_eq!(shim.exited(child), ExitStatus::Code(0));
+    assert_eq!(zombies(), 0);
 }

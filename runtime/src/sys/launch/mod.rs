@@ -203,7 +203,7 @@ fn clone_into(cgroup: RawFd, setup: &setup::Setup<'_>) -> io::Result<Option<(Pid
 /// Makes a process where this one is.
 fn clone_here(setup: &setup::Setup<'_>) -> io::Result<(Pid, OwnedFd)> {
     let mut pidfd: RawFd = -1;
-    let flags = libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
     let null = ptr::null_mut::<c_char>();
     let result = fork_without_signals(|| {
         // SAFETY: as in `clone_into`. Where the pidfd goes is third on all architectures, and the other two, whose order
