@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -237,7 +237,10 @@ fn g4_a_file_that_is_open_for_writing_is_run_from_a_sealed_copy() {
     assert_eq!(prepared.executable().guard(), Guard::Seals);
     writer.write_all(&fs::read(FALSE).unwrap()).unwrap();
     let copy = File::from(prepared.executable().as_fd().try_clone_to_owned().unwrap());
-    assert!((&copy).write_all(b"evil").is_err() && copy.set_len(0).is_err());
+    for offset in [0, copy.metadata().unwrap().len()] {
+        assert!(copy.write_at(b"evil", offset).is_err(), "{offset}");
+    }
+    assert!(copy.set_len(0).is_err());
     drop(copy);
     assert_eq!(bench.start(prepared).0.map(|started| bench.exited(started)), Ok(ExitStatus::Code(0)));
 }

@@ -1,5 +1,6 @@
 //! One test for each rule that the kernel has a part in. Runtimes are shell scripts; `$F` is their PID file.
 
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use dunnage_runtime::driver::StartError;
 use dunnage_runtime::reaper::{CallSpec, ExitStatus, Failure, Outcome, Timeout, Timing};
-use dunnage_runtime::sys::{Answer, Launch, Privileges, Task, Verdict, Way};
-use nix::sys::signal::Signal;
+use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
 use super::shim::{CREATE, EXEC, Shim, short, state_of, zombies};
@@ -47,6 +48,7 @@ rules! {
     r20_a_process_stuck_in_the_kernel_is_named,
     r22_the_status_of_a_task_is_not_swept,
     g5_what_was_executed_is_known_until_it_is_asked_for,
+    g10_neither_mask_nor_umask_leaks_in,
 }
 
 /// A process that lives until it is killed.
@@ -433,25 +435,44 @@ fn r22_the_status_of_a_task_is_not_swept() {
     assert_eq!((shim.driver.orphans_swept(), zombies()), (0, 0));
 }
 
-fn g5_what_was_executed_is_known_until_it_is_asked_for() {
-    let mut shim = Shim::new(Timing { orphan_grace: Duration::ZERO, ..short() });
+/// Starts a program, with what it prints in that file, in the topmost cgroup.
+fn launch(path: &str, args: &[CString], output: &File) -> Birth {
     let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
     let root = root.iter().find(|root| root.join("cgroup.procs").exists()).expect("a cgroup2 mount");
     let (cgroup, null) = (File::open(root).unwrap(), File::open("/dev/null").unwrap());
-    let program = File::open("/bin/true").unwrap();
+    let program = File::open(path).unwrap();
     let launch = Launch {
         executable: program.as_fd(),
-        args: &[c"true".to_owned()],
+        args,
         environment: &[],
         cgroup: cgroup.as_fd(),
-        stdio: [null.as_fd(); 3],
+        stdio: [null.as_fd(), output.as_fd(), output.as_fd()],
         cwd: c"/",
         identity: None,
         privileges: Privileges::default(),
         limits: &[],
         oom_score_adj: None,
     };
-    let birth = launch.start(Way::MovesItself).unwrap();
+    launch.start(Way::MovesItself).unwrap()
+}
+
+fn g10_neither_mask_nor_umask_leaks_in() {
+    let mut shim = Shim::new(short());
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    SigSet::from_iter([Signal::SIGUSR2, Signal::SIGTERM]).thread_block().unwrap();
+    let path = shim.path("output");
+    let args = [c"grep", c"-E", c"^(Umask|SigBlk)", c"/proc/self/status"].map(CStr::to_owned);
+    // A shell would set its own mask.
+    let birth = launch("/bin/grep", &args, &File::create(&path).unwrap());
+    let child = shim.driver.expect_child(birth.pid());
+    shim.driver.watch_child(&shim.event_loop, child, birth.into_spawned());
+    assert_eq!(shim.exited(child), ExitStatus::Code(0));
+    assert_eq!(fs::read_to_string(path).unwrap(), "Umask:\t0022\nSigBlk:\t0000000000000000\n");
+}
+
+fn g5_what_was_executed_is_known_until_it_is_asked_for() {
+    let mut shim = Shim::new(Timing { orphan_grace: Duration::ZERO, ..short() });
+    let birth = launch("/bin/true", &[c"true".to_owned()], &File::create(shim.path("output")).unwrap());
     let pid = birth.pid();
     let child = shim.driver.expect_child(pid);
     shim.run_until("it is a zombie", || state_of(pid) == Some('Z'));
