@@ -471,7 +471,7 @@ fn g10_neither_mask_nor_umask_leaks_in() {
 }
 
 fn g5_what_was_executed_is_known_until_it_is_asked_for() {
-    let mut shim = Shim::new(Timing { orphan_grace: Duration::ZERO, ..short() });
+    let mut shim = Shim::new(short());
     let birth = launch("/bin/true", &[c"true".to_owned()], &File::create(shim.path("output")).unwrap());
     let pid = birth.pid();
     let child = shim.driver.expect_child(pid);
