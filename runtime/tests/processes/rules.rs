@@ -477,7 +477,7 @@ fn g5_what_was_executed_is_known_until_it_is_asked_for() {
     let child = shim.driver.expect_child(pid);
     shim.run_until("it is a zombie", || state_of(pid) == Some('Z'));
     // Others are swept meanwhile.
-    let (other, _) = shim.started(CREATE, "(true &) ; (exit 3) & echo -n $! > $F");
+    let (other, _) = shim.started(CREATE, "(true &) ; (sleep 0.2; exit 3) & echo -n $! > $F");
     assert_eq!(shim.exited(other), ExitStatus::Code(3));
     shim.run_until("orphans are swept", || zombies() == 1);
     assert_eq!(birth.verdict(), Some(Verdict::Executed));
