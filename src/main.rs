@@ -8,6 +8,7 @@ mod buffer;
 mod cli;
 mod control;
 mod descriptors;
+mod directory;
 mod error;
 mod exec;
 mod exit;

@@ -9,5 +9,6 @@ pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
 pub mod generation;
+pub mod privileges;
 pub mod reaper;
 pub mod sys;

@@ -10,9 +10,9 @@ use std::process;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, readlinkat};
 use nix::sys::stat::{SFlag, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::socket_file::Directory;
+use crate::directory::Directory;
+use crate::error::{Context, Result};
 use crate::whole_file::temporary_name;
 
 /// What a name stands for.
@@ -137,9 +137,9 @@ fn take(directory: &Directory, name: &OsStr, taken: &OsStr) -> io::Result<()> {
 
 /// Removes a name, which may be gone, of what is no directory.
 pub(super) fn remove(directory: &Directory, name: &OsStr) -> io::Result<()> {
-    match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => Ok(()),
-        Err(error) => Err(error.into()),
+    match directory.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
     }
 }
 
@@ -149,8 +149,7 @@ pub(super) fn private_name(name: &OsStr, purpose: &str) -> OsString {
 }
 
 /// Opens a directory that is to be there.
-pub(super) fn open_directory(path: &Path) -> crate::error::Result<Directory> {
-    use crate::error::Context;
+pub(super) fn open_directory(path: &Path) -> Result<Directory> {
     Directory::open(path).context(|| format!("cannot open the directory {}", path.display()))
 }
 

@@ -9,14 +9,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
+use dunnage_runtime::privileges;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{fchown, geteuid, mkfifoat};
 
 use super::entry::{Entry, Removal, remove, remove_if};
 use super::sockets::Owner;
+use crate::directory::{Directory, path_of};
 use crate::error::{Context, Error, Result};
-use crate::socket_file::{Directory, path_of_fd};
 
 /// Both ends of a new fifo.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub(crate) struct Ends {
 /// Makes the fifo `name`, in place of one that an earlier process left. It is the owner's, who may open it by
 /// `/dev/stdout`.
 pub(crate) fn make(directory: &Directory, name: &OsStr, owner: Owner) -> Result<Ends> {
+    let _raised = privileges::raise();
     let cannot = || format!("cannot make the fifo {}", name.display());
     match remove_if(directory, name, |entry| *entry == Entry::Fifo).context(cannot)? {
         Removal::Done | Removal::Absent => {}
@@ -42,7 +44,7 @@ pub(crate) fn make(directory: &Directory, name: &OsStr, owner: Owner) -> Result<
             return Err(io::Error::other("somebody else has put another one there"));
         }
         // By the reader, so that it is the same one whatever the name stands for by now.
-        let writer = OpenOptions::new().read(true).write(true).open(path_of_fd(&reader))?;
+        let writer = OpenOptions::new().read(true).write(true).open(path_of(&reader))?;
         fchown(&reader, Some(owner.user), Some(owner.group))?;
         Ok(Ends { reader, writer: writer.into() })
     };
@@ -51,11 +53,13 @@ pub(crate) fn make(directory: &Directory, name: &OsStr, owner: Owner) -> Result<
 
 /// Opens the shim's end of a fifo that an earlier shim made. If nobody has the other end any more, it is at its end.
 pub(crate) fn reopen(directory: &Directory, name: &OsStr) -> Result<File> {
+    let _raised = privileges::raise();
     open(directory, name).context(|| format!("cannot open the fifo {}", name.display()))
 }
 
 /// Removes the name of a fifo that is read to its end.
 pub(crate) fn unlink(directory: &Directory, name: &OsStr) -> Result<()> {
+    let _raised = privileges::raise();
     match Entry::at(directory, name) {
         Ok(Some(Entry::Fifo)) => remove(directory, name),
         result => result.map(drop),

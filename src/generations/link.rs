@@ -1,15 +1,15 @@
 //! The canonical link: where clients connect, which names the current generation's socket (G16, G18).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{RenameFlags, renameat, renameat2};
+use dunnage_runtime::privileges;
 use nix::unistd::symlinkat;
 
 use super::entry::{Entry, Removal, open_directory, private_name, remove, remove_if};
+use crate::directory::Directory;
 use crate::error::{Context, Error, Result};
-use crate::socket_file::Directory;
 
 /// How often it is tried again when others make and remove the link at the same time.
 const ATTEMPTS: usize = 8;
@@ -25,6 +25,7 @@ pub(crate) struct CanonicalLink {
 impl CanonicalLink {
     /// The link at `path`, which may be there or not.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        let _raised = privileges::raise();
         let name = path.file_name().ok_or_else(|| Error::new(format!("{} names no file", path.display())))?;
         let directory = open_directory(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self { directory, name: name.to_owned(), path: path.to_path_buf() })
@@ -32,6 +33,7 @@ impl CanonicalLink {
 
     /// What it names, if it is a link.
     pub(crate) fn target(&self) -> Result<Option<PathBuf>> {
+        let _raised = privileges::raise();
         match Entry::at(&self.directory, &self.name).context(|| self.cannot("read"))? {
             Some(Entry::Link(target)) => Ok(Some(target)),
             _ => Ok(None),
@@ -40,6 +42,7 @@ impl CanonicalLink {
 
     /// Has it name `socket`, in one step.
     pub(crate) fn switch(&self, socket: &Path) -> Result<()> {
+        let _raised = privileges::raise();
         if let Some(Entry::Other(what)) = Entry::at(&self.directory, &self.name).context(|| self.cannot("switch"))? {
             return Err(self.in_the_way(what));
         }
@@ -54,35 +57,39 @@ impl CanonicalLink {
     }
 
     /// Gives the link `next` the canonical name, and what had that the other one.
-    fn put_into_place(&self, next: &OsString) -> Result<()> {
-        let rename = |flags| renameat2(&self.directory, &**next, &self.directory, &*self.name, flags);
+    fn put_into_place(&self, next: &OsStr) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            match rename(RenameFlags::RENAME_EXCHANGE) {
-                Ok(()) => {
-                    // Since it was looked for, something may have come that must not be lost.
-                    if let Ok(Some(Entry::Other(what))) = Entry::at(&self.directory, next) {
-                        rename(RenameFlags::RENAME_EXCHANGE).context(|| self.cannot("give back"))?;
-                        return Err(self.in_the_way(what));
-                    }
-                    return Ok(());
+            let placed = match self.directory.exchange(next, &self.name) {
+                Ok(()) => return self.judge_replaced(next),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.directory.rename_to_free_name(next, &self.name)
                 }
-                Err(Errno::ENOENT) => match rename(RenameFlags::RENAME_NOREPLACE) {
-                    Err(Errno::EEXIST) => {}
-                    result => return result.context(|| self.cannot("switch")),
-                },
                 // A file system that cannot exchange.
-                Err(Errno::EINVAL) => {
-                    let renamed = renameat(&self.directory, &**next, &self.directory, &*self.name);
-                    return renamed.context(|| self.cannot("switch"));
-                }
-                Err(error) => return Err(error).context(|| self.cannot("switch")),
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.directory.rename(next, &self.name),
+                Err(error) => Err(error),
+            };
+            match placed {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                placed => return placed.context(|| self.cannot("switch")),
             }
         }
         Err(Error::new(format!("others change {} again and again: it is left to them", self.path.display())))
     }
 
+    /// Since it was looked for, something may have come that must not be lost: it gets its name back.
+    fn judge_replaced(&self, replaced: &OsStr) -> Result<()> {
+        match Entry::at(&self.directory, replaced) {
+            Ok(Some(Entry::Other(what))) => {
+                self.directory.exchange(replaced, &self.name).context(|| self.cannot("give back"))?;
+                Err(self.in_the_way(what))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes it if it names `socket`, and tells whether it did.
     pub(crate) fn remove(&self, socket: &Path) -> Result<bool> {
+        let _raised = privileges::raise();
         let names_it = |entry: &Entry| matches!(entry, Entry::Link(target) if target == socket);
         let removal = remove_if(&self.directory, &self.name, names_it).context(|| self.cannot("remove"))?;
         Ok(removal == Removal::Done)
@@ -107,6 +114,15 @@ mod tests {
 
     use super::super::entry::tests::Scratch;
     use super::*;
+
+    /// Ends the other thread, also when this one's assertions fail.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 
     fn link(scratch: &Scratch) -> CanonicalLink {
         CanonicalLink::open(&scratch.path.join("web.sock")).unwrap()
@@ -133,20 +149,20 @@ mod tests {
         let path = scratch.path.join("web.sock");
         let (began, over) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let reader = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     let target = fs::read_link(&path).expect("it is always there");
                     assert!(targets.contains(&target.as_path()), "{target:?}");
                     began.store(true, Ordering::Relaxed);
                 }
             });
-            while !began.load(Ordering::Relaxed) {
+            let _over = Over(&over);
+            while !began.load(Ordering::Relaxed) && !reader.is_finished() {
                 thread::yield_now();
             }
             for turn in 1..2000 {
                 link.switch(targets[turn % 2]).unwrap();
             }
-            over.store(true, Ordering::Relaxed);
         });
     }
 
@@ -164,7 +180,7 @@ mod tests {
         assert!(error.ends_with("web.sock: a regular file is in the way. Move it elsewhere"), "{error}");
         // Also one that came only after the look.
         symlink("/run/web.g2.sock", scratch.path.join("next")).unwrap();
-        link.put_into_place(&"next".into()).unwrap_err();
+        link.put_into_place("next".as_ref()).unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         assert_eq!(scratch.names(), ["next", "web.sock"]);
     }
@@ -208,11 +224,12 @@ mod tests {
                     link.remove(ours).unwrap();
                 }
             });
+            let _over = Over(&over);
             let replace = |target: &Path| {
                 symlink(target, scratch.path.join("swap")).unwrap();
                 fs::rename(scratch.path.join("swap"), &path).unwrap();
             };
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
             for _ in 0..3000 {
                 replace(ours);
                 replace(theirs);
@@ -222,7 +239,6 @@ mod tests {
                     thread::yield_now();
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
         assert_eq!(scratch.names(), ["web.sock"]);
     }

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use dunnage_runtime::generation::Number;
+use dunnage_runtime::privileges;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -17,9 +18,9 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, geteuid, unlinkat};
 use super::entry::{Entry, Removal, open_directory, remove_if};
 use super::paths::Sockets;
 use super::{CanonicalLink, Layout};
+use crate::directory::{Directory, path_of};
 use crate::error::{Context, Error, Result};
 use crate::notify::Inbox;
-use crate::socket_file::Directory;
 
 /// Who a generation runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,14 @@ pub(crate) struct Home {
 impl Directories {
     /// Opens them; nothing is, of a unit.
     pub(crate) fn open(layout: &Layout) -> Result<Option<Self>> {
+        let _raised = privileges::raise();
         let Some(places) = layout.places() else { return Ok(None) };
         Ok(Some(Self { run: open_directory(&places.run_dir)?, link: CanonicalLink::open(&places.canonical)? }))
     }
 
     /// Where a generation's sockets are or will be; of a nested one the directory is made, for its owner.
     pub(crate) fn make_home(&self, layout: &Layout, number: Number, owner: Owner) -> Result<Option<Home>> {
+        let _raised = privileges::raise();
         if let Layout::Nested(places, _) = layout {
             let name = nested_directory(number);
             let made = make_directory(&self.run, &name, owner);
@@ -64,6 +67,7 @@ impl Directories {
 
     /// Where a generation's sockets are.
     pub(crate) fn home(&self, layout: &Layout, number: Number) -> Result<Option<Home>> {
+        let _raised = privileges::raise();
         let Some(sockets) = layout.sockets(number) else { return Ok(None) };
         let parent = sockets.socket.parent().unwrap_or(Path::new("/")).to_path_buf();
         let opened = match layout {
@@ -84,6 +88,7 @@ impl Directories {
     /// Removes what a generation that is gone leaves in the file system: the canonical link if that names its socket (G18),
     /// its sockets, and its directory, but for what it made itself. On the canonical path the next one may be already.
     pub(crate) fn retire(&self, layout: &Layout, number: Number) -> Result<()> {
+        let _raised = privileges::raise();
         let Some(own) = layout.paths(number) else { return Ok(()) };
         self.link.remove(&own.socket)?;
         if let Layout::Nested(..) = layout {
@@ -131,6 +136,7 @@ impl Home {
 
     /// Removes sockets and links that are in the generation's way, and nothing else (G8).
     pub(crate) fn clear(&self) -> Result<()> {
+        let _raised = privileges::raise();
         self.clear_name(&self.sockets.socket)?;
         self.clear_name(&self.sockets.control)
     }
@@ -147,6 +153,7 @@ impl Home {
 
     /// Makes the control socket, in place of one that an earlier shim left, for the generation's own user to send to.
     pub(crate) fn bind_control(&self, owner: Owner) -> Result<Inbox> {
+        let _raised = privileges::raise();
         let path = &self.sockets.control;
         self.clear_name(path)?;
         let bound = || {
@@ -163,6 +170,7 @@ impl Home {
 
     /// Opens the generation's socket to its group (G15), if that is a socket of its own user's (G16).
     pub(crate) fn widen(&self, user: Uid) -> Result<()> {
+        let _raised = privileges::raise();
         let path = &self.sockets.socket;
         let widened = SocketFile::open(&self.directory, name(path), user).and_then(|file| file.set_mode(0o660));
         widened.context(|| format!("cannot set the mode of the socket {}", path.display()))
@@ -192,7 +200,7 @@ impl SocketFile {
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         // A descriptor that is only a path takes no fchmod(2); fchmodat2(2) with AT_EMPTY_PATH is of Linux 6.6.
-        fs::set_permissions(crate::socket_file::path_of_fd(&self.0), Permissions::from_mode(mode))
+        fs::set_permissions(path_of(&self.0), Permissions::from_mode(mode))
     }
 
     fn give_to(&self, owner: Owner) -> io::Result<()> {
@@ -309,6 +317,15 @@ mod tests {
         fs::rename(scratch.path.join("precious"), path).unwrap();
         assert!(error().ends_with("what is there is no socket"), "{}", error());
         assert_eq!(mode(path), 0o600);
+        fs::remove_file(path).unwrap();
+
+        // A link to a socket is no socket either: it is the incumbent's, say.
+        let other = scratch.path.join("other");
+        let _other = UnixListener::bind(&other).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+        symlink("other", path).unwrap();
+        assert!(error().ends_with("what is there is no socket"), "{}", error());
+        assert_eq!(mode(&other), 0o600);
         fs::remove_file(path).unwrap();
 
         let _listener = UnixListener::bind(path).unwrap();

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use dunnage_runtime::sys;
+use dunnage_runtime::{privileges, sys};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, UnixAddr, sendto};
 
@@ -46,6 +46,8 @@ impl Inbox {
 
     /// Passes a message on to the host.
     pub(crate) fn send(&self, message: &[u8], host: &UnixAddr) -> Result<(), Errno> {
+        // It may be another user's socket.
+        let _raised = privileges::raise();
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         sendto(self.0.as_raw_fd(), message, host, flags).map(drop)
     }

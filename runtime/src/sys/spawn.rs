@@ -15,6 +15,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 
 use super::child::{self, Decimal};
 use super::pidfd::Pidfd;
+use crate::privileges;
 
 /// What [`detach`] returned into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,8 @@ impl Program<'_> {
             oom_score_adj: self.oom_score_adj.map(Decimal::new),
             parent: Pid::this(),
         };
+        // To execute it as anybody else would, whatever it is behind.
+        let _raised = privileges::raise();
         let forked = child::fork_without_signals(|| {
             // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
             let forked = unsafe { fork() };

@@ -14,6 +14,7 @@ use super::child;
 use super::pidfd::Pidfd;
 use super::socket::receive_fds;
 use super::spawn::Spawned;
+use crate::privileges;
 
 /// The longest answer. A task that says more has failed.
 const MAX_ANSWER: usize = 4 << 20;
@@ -68,6 +69,8 @@ impl Task {
         let (answers, theirs) = UnixStream::pair()?;
         answers.set_nonblocking(true)?;
         let parent = Pid::this();
+        // What it opens may be another user's. The task keeps them.
+        let _raised = privileges::raise();
         let forked = child::fork_without_signals(|| {
             // SAFETY: the child has what this thread has, and libc's fork sees to the allocator's locks. It runs `work`
             // and ends without returning.

@@ -22,6 +22,7 @@ use nix::unistd::{Pid, pipe2};
 
 use super::child::{Decimal, fork_without_signals};
 use super::pidfd::Pidfd;
+use crate::privileges;
 
 pub use birth::{Birth, Verdict};
 pub use setup::{Failure, Step};
@@ -137,6 +138,8 @@ impl Launch<'_> {
             report: report_writer.as_raw_fd(),
             moves_itself: false,
         };
+        // To set up another user's process.
+        let _raised = privileges::raise();
         let born_inside = match way {
             Way::BornInside => clone_into(self.cgroup.as_raw_fd(), &setup)?,
             Way::MovesItself => None,

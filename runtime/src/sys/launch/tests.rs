@@ -289,6 +289,17 @@ fn g10_capabilities_are_those_given() {
 }
 
 #[test]
+fn g10_a_user_is_set_by_a_shim_that_has_laid_its_capabilities_down() {
+    // This thread's, and so this test's alone.
+    crate::privileges::lay_down();
+    let output = output("id -u; grep ^CapBnd /proc/self/status", |plan| {
+        plan.identity = Some(nobody());
+        plan.privileges.bounding = Some(Capabilities::default());
+    });
+    assert_eq!(output, format!("{NOBODY}\nCapBnd:\t0000000000000000\n"));
+}
+
+#[test]
 fn g10_a_capability_that_cannot_be_granted_is_named() {
     let missing = (0..41).find(|&number| {
         // SAFETY: takes integers.
