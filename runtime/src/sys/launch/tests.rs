@@ -46,6 +46,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        let _raised = privileges::raise();
         // Whatever a failed test left.
         let _ = fs::write(self.parent.join("cgroup.kill"), "1");
         for dir in [&self.path, &self.parent] {
@@ -290,9 +291,9 @@ fn g10_capabilities_are_those_given() {
 
 #[test]
 fn g10_a_user_is_set_by_a_shim_that_has_laid_its_capabilities_down() {
-    // This thread's, and so this test's alone.
-    crate::privileges::lay_down();
     let output = output("id -u; grep ^CapBnd /proc/self/status", |plan| {
+        // This thread's, and so this test's alone.
+        privileges::lay_down();
         plan.identity = Some(nobody());
         plan.privileges.bounding = Some(Capabilities::default());
     });
