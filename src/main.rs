@@ -23,6 +23,8 @@ mod oom;
 mod relay;
 mod socket_file;
 mod source;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "nothing starts generations yet"))]
+mod staged;
 mod start;
 mod stream;
 mod whole_file;

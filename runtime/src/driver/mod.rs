@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use crate::reaper::{
     Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Snapshot, Timing,
     Walk,
 };
-use crate::sys::{Pidfd, Program, Spawned};
+use crate::sys::{Answer, Pidfd, Program, Spawned, Task};
 use tree::Tree;
 
 /// The name of a watched process in the event loop; never used twice.
@@ -189,10 +190,40 @@ impl Driver {
         event_loop: &EventLoop<S>,
         program: &Program<'_>,
     ) -> io::Result<ChildId> {
-        let Spawned { pid, pidfd } = program.spawn()?;
-        let id = self.reaper.handle_helper_started(pid);
-        self.watch(event_loop, Role::Child(id), pid, pidfd);
+        let spawned = program.spawn()?;
+        let id = self.expect_child(spawned.pid);
+        self.watch_child(event_loop, id, spawned);
         Ok(id)
+    }
+
+    /// Starts work that may wait for disk (R22). The task is its owner's, and killed with it; its process ends as a
+    /// child does.
+    pub fn start_task<S: Source + From<Watched>>(
+        &mut self,
+        event_loop: &EventLoop<S>,
+        kept: &[BorrowedFd<'_>],
+        work: impl FnOnce() -> Result<Answer, String>,
+    ) -> io::Result<Task> {
+        let (task, spawned) = Task::start(kept, work)?;
+        let id = self.expect_child(spawned.pid);
+        self.watch_child(event_loop, id, spawned);
+        Ok(task)
+    }
+
+    /// A child that was started elsewhere, and has an owner: it is no orphan. It is not reaped before
+    /// [`Driver::watch_child`] was called for it, so that a [`Birth`](crate::sys::Birth) can tell what became of it.
+    pub fn expect_child(&mut self, pid: Pid) -> ChildId {
+        self.reaper.handle_helper_started(pid)
+    }
+
+    /// Watches an expected child from now on, and reports its end, also one that has come already.
+    pub fn watch_child<S: Source + From<Watched>>(
+        &mut self,
+        event_loop: &EventLoop<S>,
+        child: ChildId,
+        spawned: Spawned,
+    ) {
+        self.watch(event_loop, Role::Child(child), spawned.pid, spawned.pidfd);
     }
 
     /// What the owner of calls and children is to be told next. To be asked after each of the other methods.

@@ -1,7 +1,10 @@
 //! The only unsafe code: what neither std nor nix offers safely.
 #![allow(unsafe_code)]
 
+mod child;
 mod inherited;
+mod launch;
+mod lease;
 mod local_time;
 mod memory;
 mod pages;
@@ -10,10 +13,13 @@ mod rename;
 mod signals;
 mod socket;
 mod spawn;
+mod task;
 mod terminal;
 mod xattr;
 
 pub use inherited::InheritedFds;
+pub use launch::{Birth, Capabilities, Failure, Identity, Launch, Privileges, ResourceLimit, Step, Verdict, Way};
+pub use lease::{has_read_lease, take_read_lease};
 pub use local_time::utc_offset;
 pub use memory::give_back_memory;
 pub use pages::Pages;
@@ -22,5 +28,6 @@ pub use rename::{exchange_names, rename_to_free_name};
 pub use signals::Signals;
 pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
+pub use task::{Answer, Task, TaskError};
 pub use terminal::{set_window_size, unread_bytes};
 pub use xattr::{has_attribute, set_attribute};

@@ -121,6 +121,13 @@ impl Pidfd {
     }
 }
 
+impl From<OwnedFd> for Pidfd {
+    /// Of a descriptor that the kernel made for a process (`CLONE_PIDFD`).
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsFd for Pidfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -10,9 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::ptr;
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, Pid, fork};
 
+use super::child::{self, Decimal};
 use super::pidfd::Pidfd;
 use crate::privileges;
 
@@ -94,7 +95,7 @@ impl Program<'_> {
         pointers.push(ptr::null());
         let listen_pid = ListenPid::new();
         let environment = self.listen_pid.then(|| environment_with(&listen_pid));
-        let child = ChildSetup {
+        let setup = ChildSetup {
             path: &path,
             argv: &pointers,
             environment: environment.as_deref(),
@@ -107,16 +108,14 @@ impl Program<'_> {
         };
         // To execute it as anybody else would, whatever it is behind.
         let _raised = privileges::raise();
-        // What arrives before the child has let go of this process's handlers is kept for the program: they would note
-        // it in memory that nobody looks at.
-        let mut own_mask = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))?;
-        // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
-        let forked = unsafe { fork() };
-        if let Ok(ForkResult::Child) = forked {
-            child.run();
-        }
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None)?;
+        let forked = child::fork_without_signals(|| {
+            // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
+            let forked = unsafe { fork() };
+            if let Ok(ForkResult::Child) = forked {
+                setup.run();
+            }
+            forked
+        })?;
         let ForkResult::Parent { child: pid } = forked? else { unreachable!("the child never returns") };
         match Pidfd::open(pid) {
             Ok(pidfd) => Ok(Spawned { pid, pidfd }),
@@ -152,9 +151,10 @@ unsafe extern "C" {
 impl ChildSetup<'_> {
     fn run(&self) -> ! {
         self.tie();
-        self.reset_signals();
+        child::reset_signals();
+        child::set_mask(self.mask);
         if let Some(value) = &self.oom_score_adj {
-            write_oom_score_adj(value);
+            child::write_oom_score_adj(value);
         }
         for (target, &fd) in (0..).zip(&self.stdio) {
             // SAFETY: takes integers. The sources are above 2, as 0 to 2 are always open in this program.
@@ -187,17 +187,6 @@ impl ChildSetup<'_> {
                 }
             }
         }
-    }
-
-    fn reset_signals(&self) {
-        // The kernel's sigaction, all zeroes: SIG_DFL. Not libc's, which keeps two signals to itself that a caller may
-        // have ignored all the same.
-        let default = [0_u64; 4];
-        for signal in 1..=libc::SIGRTMAX() {
-            // SAFETY: `default` is as large as the kernel's sigaction; numbers that cannot be set are refused.
-            unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0_usize, size_of::<u64>()) };
-        }
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(self.mask), None);
     }
 
     fn fail(&self, what: &'static [u8]) -> ! {
@@ -250,49 +239,6 @@ fn environment_with(listen_pid: &ListenPid) -> Vec<*const c_char> {
     variables
 }
 
-/// A number as text, without allocation.
-struct Decimal {
-    digits: [u8; 12],
-    start: usize,
-}
-
-impl Decimal {
-    fn new(value: i32) -> Self {
-        let mut digits = [0; 12];
-        let mut start = digits.len();
-        let mut rest = value.unsigned_abs();
-        loop {
-            start -= 1;
-            // A remainder by 10 fits.
-            digits[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if value < 0 {
-            start -= 1;
-            digits[start] = b'-';
-        }
-        Self { digits, start }
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.digits[self.start..]
-    }
-}
-
-fn write_oom_score_adj(value: &Decimal) {
-    let text = value.as_bytes();
-    // SAFETY: the path is NUL-terminated, the text live and as long as said; the descriptor is closed by execve.
-    unsafe {
-        let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if fd >= 0 {
-            libc::write(fd, text.as_ptr().cast(), text.len());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -329,13 +275,6 @@ mod tests {
         let mut fds = [PollFd::new(spawned.pidfd.as_fd(), PollFlags::POLLIN)];
         assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1), "it did not end in 10 s");
         (output, spawned.pidfd.try_reap().unwrap().unwrap())
-    }
-
-    #[test]
-    fn decimals() {
-        for value in [0, 7, -1, 1000, -1000, i32::MAX, i32::MIN] {
-            assert_eq!(Decimal::new(value).as_bytes(), value.to_string().as_bytes());
-        }
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! One test for each rule that the kernel has a part in. Runtimes are shell scripts; `$F` is their PID file.
 
-use std::fs;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::driver::StartError;
 use dunnage_runtime::reaper::{CallSpec, ExitStatus, Failure, Outcome, Timeout, Timing};
-use nix::sys::signal::Signal;
+use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
 use super::shim::{CREATE, EXEC, Shim, short, state_of, zombies};
@@ -43,6 +46,9 @@ rules! {
     r18_a_signal_goes_to_the_process_and_not_its_group,
     r19_a_shutdown_tells_and_then_kills,
     r20_a_process_stuck_in_the_kernel_is_named,
+    r22_the_status_of_a_task_is_not_swept,
+    g5_what_was_executed_is_known_until_it_is_asked_for,
+    g10_neither_mask_nor_umask_leaks_in,
 }
 
 /// A process that lives until it is killed.
@@ -404,4 +410,78 @@ impl Drop for Freezer {
         let until = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.0).is_err() && Instant::now() < until {}
     }
+}
+
+fn r22_the_status_of_a_task_is_not_swept() {
+    let mut shim = Shim::new(Timing { orphan_grace: Duration::ZERO, ..short() });
+    let mut tasks: Vec<Task> = Vec::new();
+    for number in 0..20_u8 {
+        let work = || Ok(Answer { bytes: vec![number], fds: Vec::new() });
+        tasks.push(shim.driver.start_task(&shim.event_loop, &[], work).unwrap());
+    }
+    for _ in 0..tasks.len() {
+        assert!(matches!(shim.next(), Outcome::Exited { status: ExitStatus::Code(0), .. }));
+    }
+    for (number, task) in (0..).zip(&mut tasks) {
+        assert_eq!(task.advance().unwrap().unwrap().bytes, [number]);
+    }
+    // One that is given up is killed, and reaped as well.
+    let work = || {
+        std::thread::sleep(Duration::from_secs(600));
+        Ok(Answer::default())
+    };
+    drop(shim.driver.start_task(&shim.event_loop, &[], work).unwrap());
+    assert!(matches!(shim.next(), Outcome::Exited { status: ExitStatus::Signal(9), .. }));
+    assert_eq!((shim.driver.orphans_swept(), zombies()), (0, 0));
+}
+
+/// Starts a program, with what it prints in that file, in the topmost cgroup.
+fn launch(path: &str, args: &[CString], output: &File) -> Birth {
+    let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+    let root = root.iter().find(|root| root.join("cgroup.procs").exists()).expect("a cgroup2 mount");
+    let (cgroup, null) = (File::open(root).unwrap(), File::open("/dev/null").unwrap());
+    let program = File::open(path).unwrap();
+    let launch = Launch {
+        executable: program.as_fd(),
+        args,
+        environment: &[],
+        cgroup: cgroup.as_fd(),
+        stdio: [null.as_fd(), output.as_fd(), output.as_fd()],
+        cwd: c"/",
+        identity: None,
+        privileges: Privileges::default(),
+        limits: &[],
+        oom_score_adj: None,
+    };
+    launch.start(Way::MovesItself).unwrap()
+}
+
+fn g10_neither_mask_nor_umask_leaks_in() {
+    let mut shim = Shim::new(short());
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    SigSet::from_iter([Signal::SIGUSR2, Signal::SIGTERM]).thread_block().unwrap();
+    let path = shim.path("output");
+    let args = [c"grep", c"-E", c"^(Umask|SigBlk)", c"/proc/self/status"].map(CStr::to_owned);
+    // A shell would set its own mask.
+    let birth = launch("/bin/grep", &args, &File::create(&path).unwrap());
+    let child = shim.driver.expect_child(birth.pid());
+    shim.driver.watch_child(&shim.event_loop, child, birth.into_spawned());
+    assert_eq!(shim.exited(child), ExitStatus::Code(0));
+    assert_eq!(fs::read_to_string(path).unwrap(), "Umask:\t0022\nSigBlk:\t0000000000000000\n");
+}
+
+fn g5_what_was_executed_is_known_until_it_is_asked_for() {
+    let mut shim = Shim::new(short());
+    let birth = launch("/bin/true", &[c"true".to_owned()], &File::create(shim.path("output")).unwrap());
+    let pid = birth.pid();
+    let child = shim.driver.expect_child(pid);
+    shim.run_until("it is a zombie", || state_of(pid) == Some('Z'));
+    // Others are swept meanwhile.
+    let (other, _) = shim.started(CREATE, "(true &) ; (sleep 0.2; exit 3) & echo -n $! > $F");
+    assert_eq!(shim.exited(other), ExitStatus::Code(3));
+    shim.run_until("orphans are swept", || zombies() == 1);
+    assert_eq!(birth.verdict(), Some(Verdict::Executed));
+    shim.driver.watch_child(&shim.event_loop, child, birth.into_spawned());
+    assert_eq!(shim.exited(child), ExitStatus::Code(0));
+    assert_eq!(zombies(), 0);
 }

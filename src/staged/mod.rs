@@ -1,0 +1,13 @@
+//! Staged executables: prepared by a task, so that nothing waits for disk (R22), and started from what was checked (G4).
+
+mod accounts;
+mod executable;
+mod manifest;
+mod preparation;
+mod start;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use executable::Guard;
+pub(crate) use preparation::{Preparation, Prepared, Staged};
+pub(crate) use start::{Context, NotStarted, Place, Start, Started};
