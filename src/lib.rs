@@ -11,6 +11,9 @@ mod directory;
 mod error;
 mod exec;
 mod exit;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listener;
 mod log;
 mod messages;

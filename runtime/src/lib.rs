@@ -8,6 +8,9 @@
 pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod generation;
 pub mod privileges;
 pub mod reaper;

@@ -2,6 +2,8 @@
 //!
 //! The rules (G1 to G33) are those of `docs/generations.md`.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod tier;
 
 pub use tier::{CpuMax, InvalidLimit, Limit, MAX_WEIGHT, Tier};
