@@ -204,7 +204,9 @@ fn links_lead_somewhere() {
 #[test]
 fn every_crate_has_its_reason() {
     let mut used = BTreeSet::new();
-    for manifest in ["Cargo.toml", "runtime/Cargo.toml", "runtime/mutants/Cargo.toml", "tests/common/Cargo.toml"] {
+    for manifest in
+        ["Cargo.toml", "runtime/Cargo.toml", "runtime/mutants/Cargo.toml", "tests/common/Cargo.toml", "fuzz/Cargo.toml"]
+    {
         let mut in_dependencies = false;
         for line in read(manifest).lines() {
             if line.starts_with('[') {
@@ -241,6 +243,23 @@ fn the_design_names_all_parts() {
             assert!(named.contains(name.as_str()) || name.ends_with("lib.rs"), "{directory}/{name} is not named");
         }
     }
+}
+
+#[test]
+fn every_fuzz_target_is_described_and_has_a_corpus() {
+    let mut targets = BTreeSet::new();
+    for list in ["src/fuzzing/mod.rs", "runtime/src/fuzzing.rs"].map(read) {
+        let lines = list.split("\ntargets! {\n").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        targets.extend(lines.lines().map(|line| identifier(line.trim_start()).to_owned()));
+    }
+    assert!(targets.len() > 20, "{targets:?} are few: are they still found?");
+    let page = read("docs/fuzzing.md");
+    let table = page.split("\n## The targets\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let described = rows(table).skip(1).map(|row| row[0].trim_matches('`').to_owned()).collect();
+    assert_eq!(targets, described);
+    let corpora = fs::read_dir(root().join("fuzz/corpus")).unwrap();
+    let corpora = corpora.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(targets, corpora);
 }
 
 /// The longest part of each warning and error that is the same whatever happened.

@@ -5,6 +5,8 @@
 
 mod config;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod help;
 mod number;
 mod options;

@@ -19,10 +19,10 @@ pub(super) const SERVICE: &str = "org.varlink.service";
 
 /// How much of an exec's output is kept of each stream, unless the caller says otherwise, and at most.
 const USUAL_OUTPUT: usize = 1 << 20;
-const MAX_OUTPUT: usize = 8 << 20;
+pub(super) const MAX_OUTPUT: usize = 8 << 20;
 
 /// The largest number of rows or columns, as on the `ctl` fifo.
-const MAX_SIZE: u16 = 1000;
+pub(super) const MAX_SIZE: u16 = 1000;
 
 /// A message that is a call.
 #[derive(Debug)]

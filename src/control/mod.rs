@@ -8,6 +8,8 @@ mod base64;
 mod call;
 mod connection;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod idl;
 mod outbox;

@@ -59,6 +59,11 @@ impl<T: Target> Appender<T> {
         Err(Stopped { whole, reason })
     }
 
+    /// How much is missing of a record or a line that is there by half.
+    pub(super) fn owed(&self) -> usize {
+        self.unfinished.len()
+    }
+
     /// Writes the rest of a record that is there by half.
     pub(super) fn finish(&mut self) -> Result<(), Errno> {
         if self.unfinished.is_empty() {

@@ -50,9 +50,10 @@ impl LogFile {
 
     fn new(path: PathBuf, rules: Rules, file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        let (regular, size) = (metadata.is_file(), metadata.size());
-        let torn = regular && size > 0 && last_byte(&path, size).is_some_and(|byte| byte != b'\n');
+        let (regular, there) = (metadata.is_file(), metadata.size());
+        let torn = regular && there > 0 && last_byte(&path, there).is_some_and(|byte| byte != b'\n');
         let appender = if torn { Appender::after_torn_line(file) } else { Appender::new(file) };
+        let size = there + appender.owed() as u64;
         Ok(Self { path, rules, appender, regular, size })
     }
 
@@ -65,7 +66,7 @@ impl LogFile {
         self.regular
     }
 
-    /// How long the file is: what it held when it was opened, and the whole records since.
+    /// How long the file is, once the end is there of what it may hold by half.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -73,7 +74,7 @@ impl LogFile {
     /// Looks at the real size: others may have emptied the file.
     pub(super) fn refresh_size(&mut self) {
         if let Ok(metadata) = self.appender.target.metadata() {
-            self.size = metadata.size();
+            self.size = metadata.size() + self.appender.owed() as u64;
         }
     }
 

@@ -4,6 +4,8 @@
 //! that is gone, or takes nothing for too long, loses entries, and is told how much once it works again.
 
 mod entry;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 mod kept;
 mod socket;
 mod text;

@@ -4,6 +4,8 @@ mod append;
 mod backups;
 mod copy;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod journald;
 mod k8s_file;
 mod loss;

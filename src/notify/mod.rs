@@ -1,6 +1,8 @@
 //! The sd_notify(3) proxy: a socket of the container's own, from which the host's gets what may leave the container.
 
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod inbox;
 
 use std::fmt;

@@ -44,7 +44,7 @@ impl Cgroup {
     }
 
     /// Reads /proc/PID/cgroup. Where the memory controller is on v1, a v2 hierarchy beside it has nothing to say.
-    fn parse(text: &[u8]) -> Option<Self> {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let mut unified = None;
         for line in text.split(|&byte| byte == b'\n') {
             // Of the three only the path may have a colon in it.
@@ -69,15 +69,15 @@ impl Cgroup {
 
 /// A mount of a cgroup hierarchy.
 #[derive(Debug, PartialEq, Eq)]
-struct Mount {
+pub(super) struct Mount {
     /// The cgroup that is mounted.
-    root: PathBuf,
-    point: PathBuf,
+    pub(super) root: PathBuf,
+    pub(super) point: PathBuf,
 }
 
 impl Mount {
     /// Those of the hierarchy that counts memory, without those that another mount hides.
-    fn list(mountinfo: impl BufRead, version: Version) -> io::Result<Vec<Self>> {
+    pub(super) fn list(mountinfo: impl BufRead, version: Version) -> io::Result<Vec<Self>> {
         let mut mounts: Vec<Self> = Vec::new();
         for line in mountinfo.split(b'\n') {
             let line = line?;
@@ -109,7 +109,7 @@ impl Mount {
     /// Where a cgroup is, if it is within this mount.
     ///
     /// Both paths are as seen from this process's cgroup namespace, so what is above its root cancels out.
-    fn directory(&self, cgroup: &Path) -> Option<PathBuf> {
+    pub(super) fn directory(&self, cgroup: &Path) -> Option<PathBuf> {
         let below = cgroup.strip_prefix(&self.root).ok()?;
         below.components().all(|component| matches!(component, Component::Normal(_))).then(|| self.point.join(below))
     }

@@ -10,11 +10,11 @@ const KILL_WAIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// v2: how often a limit was reached and nothing could be reclaimed.
-    ooms: Option<u64>,
+    pub(super) ooms: Option<u64>,
     /// How many processes were killed for that; on v1 since Linux 4.13.
-    kills: Option<u64>,
+    pub(super) kills: Option<u64>,
     /// v1: processes wait for memory now, as the cgroup has killing disabled.
-    stalled: bool,
+    pub(super) stalled: bool,
 }
 
 impl Counters {

@@ -3,6 +3,8 @@
 
 mod cgroup;
 mod counters;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -19,10 +19,10 @@ use crate::socket_file::remove_leftover;
 use crate::source::Source;
 
 /// The largest number of rows or columns.
-const MAX_SIZE: u16 = 1000;
+pub(super) const MAX_SIZE: u16 = 1000;
 
 /// The longest line. Those that mean something have 12 bytes at most, leading zeroes aside.
-const MAX_LINE: usize = 128;
+pub(super) const MAX_LINE: usize = 128;
 
 /// How many reads a fifo gets in one turn.
 const READS_PER_TURN: usize = 16;
@@ -66,7 +66,7 @@ impl Fifo {
     }
 
     /// What a line asks for. As in conmon, the sizes of a `2` are looked at, but mean nothing.
-    fn parse(self, line: &[u8]) -> Option<Request> {
+    pub(super) fn parse(self, line: &[u8]) -> Option<Request> {
         let mut words = str::from_utf8(line).ok()?.split_ascii_whitespace();
         let mut number = || words.next()?.parse().ok().filter(|&number: &u16| number <= MAX_SIZE);
         let kind = match self {
@@ -140,7 +140,7 @@ impl ControlFifo {
 
 /// Puts lines together, however they are spread over reads.
 #[derive(Debug)]
-struct Lines {
+pub(super) struct Lines {
     buffer: [u8; MAX_LINE],
     len: usize,
     overlong: bool,
@@ -154,9 +154,9 @@ impl Default for Lines {
 
 /// A line, or the start of one that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line<'a> {
-    text: &'a [u8],
-    overlong: bool,
+pub(super) struct Line<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) overlong: bool,
 }
 
 impl fmt::Display for Line<'_> {
@@ -168,7 +168,7 @@ impl fmt::Display for Line<'_> {
 
 impl Lines {
     /// Takes what was read, and hands out each line that is complete.
-    fn split(&mut self, mut bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
+    pub(super) fn split(&mut self, mut bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
         while let Some(end) = memchr(b'\n', bytes) {
             self.append(&bytes[..end]);
             each(Line { text: &self.buffer[..self.len], overlong: self.overlong });

@@ -16,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::source::Source;
 
 /// The largest packet that clients send.
-const MAX_PACKET: NonZeroUsize = NonZeroUsize::new(32 << 10).unwrap();
+pub(super) const MAX_PACKET: NonZeroUsize = NonZeroUsize::new(32 << 10).unwrap();
 
 /// Where input goes.
 #[derive(Debug)]

@@ -7,6 +7,8 @@
 mod attach;
 mod clients;
 mod fifo;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod input;
 mod output;
 mod ring;

@@ -1,7 +1,7 @@
 //! The last of what the runtime said on stderr, for the message that a failed call gets.
 
 /// How much is kept.
-const LIMIT: usize = 8192;
+pub(super) const LIMIT: usize = 8192;
 
 /// The last bytes of a stream.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::task::Poll;
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
 use dunnage_runtime::sys;
@@ -86,25 +87,9 @@ impl Console {
     /// The connection has something to say. One that brings no terminal is closed, and another one may come.
     pub(crate) fn receive(&mut self, event_loop: &EventLoop<Source>) -> Handover {
         let Some(connection) = &self.connection else { return Handover::Nothing };
-        // The data is the name of the terminal, which is of no use here; nor is what does not fit.
-        let mut data = [0; 128];
-        match sys::receive_fds(connection, &mut data) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Handover::Nothing,
-            Err(error) => warn!("cannot receive from the console socket: {error}"),
-            Ok((0, fds)) if fds.is_empty() => debug!("a connection to the console socket ended without a terminal"),
-            Ok((_, fds)) => match fds.into_iter().next() {
-                None => warn!("the runtime sent no descriptor over the console socket"),
-                Some(fd) => match tcgetattr(fd.as_fd()) {
-                    Ok(_) => {
-                        self.hang_up(event_loop);
-                        return Handover::Terminal(fd);
-                    }
-                    Err(errno) => warn!("the runtime sent a descriptor that is no terminal: {}", errno.desc()),
-                },
-            },
-        }
+        let Poll::Ready(terminal) = receive_from(connection) else { return Handover::Nothing };
         self.hang_up(event_loop);
-        Handover::Nothing
+        terminal.map_or(Handover::Nothing, Handover::Terminal)
     }
 
     /// Stops listening.
@@ -124,6 +109,25 @@ impl Drop for Console {
     fn drop(&mut self) {
         remove(&self.directory);
     }
+}
+
+/// What a connection brings: once it has something to say, a terminal or none.
+pub(super) fn receive_from(connection: &OwnedFd) -> Poll<Option<OwnedFd>> {
+    // The data is the name of the terminal, which is of no use here; nor is what does not fit.
+    let mut data = [0; 128];
+    match sys::receive_fds(connection, &mut data) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+        Err(error) => warn!("cannot receive from the console socket: {error}"),
+        Ok((0, fds)) if fds.is_empty() => debug!("a connection to the console socket ended without a terminal"),
+        Ok((_, fds)) => match fds.into_iter().next() {
+            None => warn!("the runtime sent no descriptor over the console socket"),
+            Some(fd) => match tcgetattr(fd.as_fd()) {
+                Ok(_) => return Poll::Ready(Some(fd)),
+                Err(errno) => warn!("the runtime sent a descriptor that is no terminal: {}", errno.desc()),
+            },
+        },
+    }
+    Poll::Ready(None)
 }
 
 /// The temporary directory if the socket's path fits there, else one that is always short.

@@ -11,7 +11,7 @@ pub(crate) fn passes_to_runtime(replace: bool, shims: [u32; 2]) -> Result<bool> 
     env::var_os("LISTEN_PID").map_or(Ok(false), |value| decide(&value, replace, shims))
 }
 
-fn decide(value: &OsStr, replace: bool, shims: [u32; 2]) -> Result<bool> {
+pub(super) fn decide(value: &OsStr, replace: bool, shims: [u32; 2]) -> Result<bool> {
     match value.to_str().and_then(|text| text.parse().ok()) {
         Some(pid) if pid > 0 => Ok(replace || shims.contains(&pid)),
         _ => Err(Error::new(format!("LISTEN_PID is no pid: \"{}\"", value.display()))),

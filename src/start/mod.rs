@@ -2,6 +2,8 @@
 
 mod console;
 mod detach;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod listen_pid;
 mod oom_score;
 mod pipes;

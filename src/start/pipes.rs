@@ -1,8 +1,9 @@
 //! The pipes that the caller hands over, named in the environment.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
 use dunnage_runtime::sys::InheritedFds;
@@ -90,13 +91,17 @@ impl StartPipe {
 
 fn take_named(inherited: &mut InheritedFds, variable: &str) -> Result<Option<OwnedFd>> {
     let Some(value) = env::var_os(variable) else { return Ok(None) };
-    let number = value.to_str().and_then(|text| text.parse().ok());
-    let number =
-        number.ok_or_else(|| Error::new(format!("{variable} is no number of a descriptor: {}", value.display())))?;
+    let number = number_of(variable, &value)?;
     match inherited.claim(number) {
         Some(fd) => Ok(Some(fd)),
         None => Err(Error::new(format!("{variable} names descriptor {number}, which is not open"))),
     }
+}
+
+/// The descriptor that a variable names.
+pub(super) fn number_of(variable: &str, value: &OsStr) -> Result<RawFd> {
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Error::new(format!("{variable} is no number of a descriptor: {}", value.display())))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use nix::unistd::write;
 use crate::cli::{Api, Config};
 
 /// A message is shorter than this: the caller reads a page at once, and a pipe takes as much in one piece.
-const MESSAGE_MAX: usize = 4096;
+pub(super) const MESSAGE_MAX: usize = 4096;
 
 /// How long a caller may keep a message waiting: its pipe is empty unless it is hostile.
 const WRITE_WAIT: Duration = Duration::from_secs(1);
@@ -163,7 +163,7 @@ fn value(key: &str, value: i32) -> String {
 }
 
 /// The message of a failure. Of a text that is too long the end is kept, where runtimes say what it came to.
-fn failure(key: &str, text: &[u8]) -> String {
+pub(super) fn failure(key: &str, text: &[u8]) -> String {
     let mut message = format!("{{\"{key}\": -1, \"message\": \"");
     let end = "\"}\n";
     let room = MESSAGE_MAX - 1 - message.len() - end.len();

@@ -67,7 +67,7 @@ impl Stat {
     }
 
     /// The second field is the name in parentheses, which may hold anything.
-    fn parse(stat: &[u8]) -> Option<Self> {
+    pub(super) fn parse(stat: &[u8]) -> Option<Self> {
         let end_of_name = memchr::memrchr(b')', stat)?;
         let mut fields = stat[end_of_name + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
         let state = *fields.next()?.first()?;

@@ -1,5 +1,7 @@
 //! Carries the reaper's decisions out on real processes, and feeds it what the kernel says of them.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod kinship;
 mod tree;
 mod zombies;

@@ -19,7 +19,8 @@ pub(super) fn list() -> io::Result<Vec<Pid>> {
 pub(super) fn parse_pids(list: &[u8]) -> impl Iterator<Item = Pid> + '_ {
     list.split(|&byte| byte == b' ').filter_map(|word| {
         let pid = std::str::from_utf8(word).ok()?.parse().ok()?;
-        Some(Pid::from_raw(pid))
+        // One that is none would stand for many to those who are told it.
+        (pid > 0).then(|| Pid::from_raw(pid))
     })
 }
 
@@ -36,4 +37,15 @@ fn name_of(pid: Pid) -> String {
     fs::read(format!("/proc/{pid}/comm"))
         .map(|name| name.trim_ascii_end().escape_ascii().to_string())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_pid_is_no_child() {
+        let pids: Vec<i32> = parse_pids(b"12 -5 0 x 99999999999  7 ").map(Pid::as_raw).collect();
+        assert_eq!(pids, [12, 7]);
+    }
 }

@@ -8,6 +8,8 @@
 //! The rules (G1 to G33) are those of `docs/generations.md`.
 
 mod evict;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod gate;
 mod holds;
 mod moves;

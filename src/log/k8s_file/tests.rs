@@ -204,6 +204,20 @@ fn the_file_is_replaced_before_the_record_that_would_pass_the_limit() {
 }
 
 #[test]
+fn the_end_of_a_torn_line_counts_towards_the_limit() {
+    let dir = Scratch::new();
+    let path = dir.path("log");
+    for room in [0, 1] {
+        fs::write(&path, "torn").unwrap();
+        let record = PREFIX_LEN + "text\n".len();
+        let mut log = open_limited(&path, ("torn".len() + record + room) as u64);
+        log.write(Stdout, b"text\n");
+        let expected = record + if room == 1 { "torn\n".len() } else { 0 };
+        assert_eq!(fs::metadata(&path).unwrap().size(), expected as u64, "{room}");
+    }
+}
+
+#[test]
 fn a_record_above_the_limit_is_alone_in_its_file() {
     let dir = Scratch::new();
     let path = dir.path("log");

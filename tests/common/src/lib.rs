@@ -14,6 +14,7 @@
 mod cgroups;
 mod client;
 mod facts;
+pub mod fuzz;
 pub mod journal;
 mod log;
 mod monitor;
