@@ -194,6 +194,17 @@ impl Shim {
         }
     }
 
+    /// Sends a signal to all processes of the child, and runs the loop until that was done.
+    pub(crate) fn signal_all(&mut self, child: ChildId, signal: Signal) {
+        let id = self.driver.signal_all(Instant::now(), child, signal).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while self.driver.poll_broadcast() != Some(id) {
+            assert!(Instant::now() < until, "{signal} is not sent within {PATIENCE:?}");
+            let outcomes = self.round(until);
+            self.untold.extend(outcomes);
+        }
+    }
+
     pub(crate) fn shutdown(&mut self, within: Duration) {
         self.driver.handle_shutdown(&self.event_loop, Instant::now(), within).unwrap();
     }
