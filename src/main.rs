@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod cgroup;
 mod cli;
 mod control;
 mod descriptors;
 mod error;
 mod exec;
 mod exit;
+mod limits;
 mod listener;
 mod log;
 mod messages;

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use dunnage_runtime::driver::BroadcastId;
 use dunnage_runtime::event_loop::EventLoop;
+use dunnage_runtime::reaper::ChildId;
 use dunnage_runtime::sys;
 use log::info;
 use nix::sys::signal::Signal;
@@ -17,6 +19,7 @@ use crate::control::reply::{
 use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request};
 use crate::error::Result;
 use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
+use crate::limits::LimitFiles;
 use crate::log::rfc3339;
 use crate::relay::Relay;
 use crate::source::Source;
@@ -32,6 +35,8 @@ pub(super) struct Service {
     container: Container,
     /// Who waits for the shutdown to be over.
     shutdown_callers: Vec<ConnectionId>,
+    /// Who waits for a signal to be sent to all.
+    signallers: Vec<(BroadcastId, ConnectionId)>,
     told: Told,
     /// When memory is given back.
     pub(super) idle: Option<Instant>,
@@ -40,11 +45,15 @@ pub(super) struct Service {
 /// How long nothing is asked before what was needed for answers is given back.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
 
+/// How often subscribers are told of output that was dropped, at most.
+const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What is remembered of the container.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Container {
     process: Option<(Pid, SystemTime)>,
     exit_code: Option<i32>,
+    limits: LimitFiles,
 }
 
 /// What subscribers heard of.
@@ -52,6 +61,9 @@ struct Container {
 struct Told {
     orphans_swept: u64,
     shutting_down: bool,
+    bytes_dropped: u64,
+    /// When they may hear of more that was dropped, if more was.
+    dropped_again: Option<Instant>,
 }
 
 impl Service {
@@ -63,13 +75,17 @@ impl Service {
             execs: Execs::default(),
             container: Container::default(),
             shutdown_callers: Vec::new(),
+            signallers: Vec::new(),
             told: Told::default(),
             idle: None,
         }))
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        [self.control.next_timeout(), self.execs.next_timeout(), self.idle].into_iter().flatten().min()
+        [self.control.next_timeout(), self.execs.next_timeout(), self.idle, self.told.dropped_again]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(super) fn handle_timeout(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
@@ -152,14 +168,18 @@ impl Monitor {
                 let order = Order { process: asked.process, stdio, max_output: 0, caller };
                 self.start_exec(&order, asked.timeout, now)?;
             }
-            Request::Signal { target, signal } => {
+            Request::Signal { target, signal, all } => {
                 let child = match (target.as_str(), &self.phase) {
                     (CONTAINER, Phase::Running(child)) => Some(*child),
                     (name, _) => self.exec_named(name).and_then(|exec| exec.child()),
                 };
                 let child = child.ok_or(Refusal::NotFound { target })?;
-                self.driver.signal_child(&self.event_loop, now, child, signal);
-                self.answer(from, &Done {}, now);
+                if all {
+                    self.signal_all(from, child, signal, now)?;
+                } else {
+                    self.driver.signal_child(&self.event_loop, now, child, signal);
+                    self.answer(from, &Done {}, now);
+                }
             }
             Request::Resize { target, height, width } => {
                 let relay = self.relay_of(target)?;
@@ -195,6 +215,32 @@ impl Monitor {
 
     fn exec_named(&mut self, name: &str) -> Option<&mut Exec> {
         self.service.as_mut()?.execs.by_name(name)
+    }
+
+    fn signal_all(
+        &mut self,
+        from: ConnectionId,
+        child: ChildId,
+        signal: Signal,
+        now: Instant,
+    ) -> std::result::Result<(), Refusal> {
+        let too_many = |_| Refusal::Busy { reason: "too many signals to all processes are on their way".to_owned() };
+        let broadcast = self.driver.signal_all(now, child, signal).map_err(too_many)?;
+        if let Some(service) = &mut self.service {
+            service.signallers.push((broadcast, from));
+        }
+        Ok(())
+    }
+
+    /// Answers those whose signal to all was sent.
+    fn answer_signallers(&mut self, now: Instant) {
+        while let Some(sent) = self.driver.poll_broadcast() {
+            let Some(service) = &mut self.service else { return };
+            if let Some(position) = service.signallers.iter().position(|&(broadcast, _)| broadcast == sent) {
+                let (_, caller) = service.signallers.swap_remove(position);
+                service.control.answer(caller, &Done {}, now);
+            }
+        }
     }
 
     /// The relay of a target that has not ended.
@@ -257,6 +303,7 @@ impl Monitor {
     fn forget_client(&mut self, client: ConnectionId, now: Instant) {
         if let Some(service) = &mut self.service {
             service.shutdown_callers.retain(|&caller| caller != client);
+            service.signallers.retain(|&(_, caller)| caller != client);
         }
         self.forget_caller(client, now);
     }
@@ -297,8 +344,12 @@ impl Monitor {
         let zombies = snapshot.zombies.iter().take(control::MAX_ZOMBIES);
         status.zombies =
             zombies.map(|zombie| Zombie { pid: zombie.pid.as_raw(), first_seen: time(zombie.first_seen) }).collect();
+        status.limits = service.container.limits.read();
+        let logged = self.log.totals();
         status.counters = Counters {
             output_bytes: self.relay.bytes_read(),
+            lines_logged: logged.lines_logged,
+            bytes_dropped: logged.bytes_dropped,
             orphans_swept: self.driver.orphans_swept(),
             runtimes_killed: self.driver.runtimes_killed(),
         };
@@ -316,6 +367,7 @@ impl Monitor {
     pub(super) fn tell_started(&mut self, pid: Pid, now: Instant) {
         if let Some(service) = &mut self.service {
             service.container.process = Some((pid, SystemTime::now()));
+            service.container.limits = LimitFiles::of(pid.as_raw());
             let event = Event::now(EventKind::Started);
             service.control.tell(Event { target: Some(CONTAINER.into()), pid: Some(pid.as_raw()), ..event }, now);
         }
@@ -323,6 +375,7 @@ impl Monitor {
 
     /// The container has ended.
     pub(super) fn tell_ended(&mut self, kind: EventKind, exit_code: i32, now: Instant) {
+        self.tell_dropped(now);
         if let Some(service) = &mut self.service {
             service.container.exit_code = Some(exit_code);
             let pid = service.container.process.map(|(pid, _)| pid.as_raw());
@@ -336,13 +389,33 @@ impl Monitor {
         self.tell(Event { target: Some(CONTAINER.into()), ..Event::now(EventKind::Oom) }, now);
     }
 
+    /// Tells subscribers how much output was dropped since they were told last.
+    fn tell_dropped(&mut self, now: Instant) {
+        let dropped = self.log.totals().bytes_dropped;
+        let Some(service) = &mut self.service else { return };
+        let count = dropped - service.told.bytes_dropped;
+        if count > 0 {
+            service.told.bytes_dropped = dropped;
+            service.told.dropped_again = Some(now + DROPPED_INTERVAL);
+            service.control.tell(Event { count: Some(count), ..Event::now(EventKind::LogDropped) }, now);
+        }
+    }
+
     /// Tells subscribers of what is known by being looked for.
     pub(super) fn tell_news(&mut self, now: Instant) {
+        self.answer_signallers(now);
+        if self.service.as_ref().is_some_and(|service| service.told.dropped_again.is_none_or(|at| at <= now)) {
+            if let Some(service) = &mut self.service {
+                service.told.dropped_again = None;
+            }
+            self.tell_dropped(now);
+        }
         let Some(service) = &mut self.service else { return };
         if service.idle.is_some_and(|at| at <= now) {
             service.idle = None;
             if service.execs.is_empty() {
                 service.execs.shrink();
+                service.signallers.shrink_to_fit();
                 self.driver.shrink();
                 sys::give_back_memory();
             }

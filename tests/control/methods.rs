@@ -1,9 +1,10 @@
 //! What the methods do to the container.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Sandbox, Script, Sink, Status, Step};
+use dunnage_testing::{Log, Out, Sandbox, Script, Sink, Status, Step};
 use nix::libc;
 use serde_json::{Value, json};
 
@@ -137,6 +138,62 @@ fn events_tell_what_happens_from_the_subscription_on() {
     let exited = subscriber.event_of("exited");
     assert_eq!((&exited["target"], &exited["exit_code"]), (&json!("container"), &json!(128 + libc::SIGTERM)));
     subscriber.is_closed();
+}
+
+#[test]
+fn output_that_no_log_took_is_counted_and_told() {
+    let sandbox = Sandbox::new();
+    let (go, more) = (sandbox.event("go"), sandbox.event("more"));
+    sandbox.script(&Script::new([
+        Step::out("before\n"),
+        Step::wait("go"),
+        Step::Lines(Out::Stdout, 5_000, 100),
+        Step::wait("more"),
+        Step::Lines(Out::Stderr, 5_000, 100),
+    ]));
+    // A log on a disk of 64 KiB.
+    let dir = sandbox.root().join("small");
+    fs::create_dir(&dir).expect("a directory");
+    let small = "mount -t tmpfs -o size=64k tmpfs \"$DUNNAGE_SANDBOX/small\"; exec \"$@\"";
+    let mut monitor = shim(&sandbox)
+        .option("-l", format!("k8s-file:{}", dir.join("log").display()))
+        .through(&format!("exec unshare -m --propagation private sh -c '{small}' sh"))
+        .start();
+    monitor.pid();
+    // Held open, as the disk goes with the monitor.
+    let seen = monitor.long().proc_dir().join("root").join(dir.strip_prefix("/").expect("absolute"));
+    let mut file = File::open(seen.join("log")).expect("the log");
+    let (mut caller, mut subscriber) = (caller(&sandbox), crate::caller(&sandbox));
+    subscriber.ask_for_more("Events", &json!({}));
+    assert_eq!(subscriber.event()["kind"], "subscribed");
+    let mut counters = || caller.call("Status", &json!({}))["counters"].clone();
+    wait::eventually(Deadline::usual(), "the first line", || counters()["lines_logged"] == 1);
+    assert_eq!(counters()["bytes_dropped"], 0);
+
+    go.fire();
+    let first = subscriber.event_of("log_dropped")["count"].as_u64().expect("a count");
+    assert!(first > 0);
+    more.fire();
+    // What was not told in between is told before the end: it makes a few events at most, not one for each loss.
+    let (mut told, mut events) = (first, 1);
+    loop {
+        let event = subscriber.event();
+        match event["kind"].as_str() {
+            Some("log_dropped") => told += event["count"].as_u64().expect("a count"),
+            Some("exited") => break,
+            other => panic!("{other:?}"),
+        }
+        events += 1;
+    }
+    assert!(events <= 5, "{events} events");
+    let mut log = Vec::new();
+    file.read_to_end(&mut log).expect("the log");
+    let log = Log::parse(&log);
+    let logged = log.stream(Out::Stdout).len() + log.stream(Out::Stderr).len();
+    let notes: usize =
+        log.entries.iter().filter(|entry| entry.text.starts_with(b"dunnage: ")).map(|entry| entry.text.len() + 1).sum();
+    let printed = "before\n".len() + 1_000_000;
+    assert_eq!(told, (printed - (logged - notes)) as u64, "each byte is logged or told of");
 }
 
 #[test]
