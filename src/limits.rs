@@ -2,7 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 
 use log::debug;
 use nix::fcntl::{OFlag, openat};
@@ -21,14 +22,21 @@ const NONE: &str = "max";
 const MEMORY_MAX: u64 = i64::MAX.cast_unsigned();
 const LARGEST_PAGE: u64 = 1 << 20;
 
-/// Where they are read. The directories are held open: the container's process may move on to a cgroup below, and under
-/// the path there may be another container's one day.
+/// Where they are read.
 #[derive(Debug, Default)]
 pub(crate) struct LimitFiles {
-    unified: Option<File>,
-    memory: Option<File>,
-    pids: Option<File>,
-    cpu: Option<File>,
+    unified: Option<Place>,
+    memory: Option<Place>,
+    pids: Option<Place>,
+    cpu: Option<Place>,
+}
+
+/// The directory of a cgroup. Known from the start on, as the container's process may move on to a cgroup below; and by its
+/// number, as under the path there may be another container's one day. No number is used twice.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    number: u64,
 }
 
 impl LimitFiles {
@@ -36,7 +44,7 @@ impl LimitFiles {
     pub(crate) fn of(pid: i32) -> Self {
         let mut files = Self::default();
         for controller in [Controller::Memory, Controller::Pids, Controller::Cpu] {
-            let (version, directory) = match open(pid, controller) {
+            let (version, found) = match find(pid, controller) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(error) => {
@@ -50,14 +58,16 @@ impl LimitFiles {
                 (Version::V1, Controller::Pids) => &mut files.pids,
                 (Version::V1, Controller::Cpu) => &mut files.cpu,
             };
-            *place = Some(directory);
+            *place = Some(found);
         }
         files
     }
 
     /// What they are now.
     pub(crate) fn read(&self) -> Limits {
-        let unified = |name| read(self.unified.as_ref()?, name);
+        let [directory, memory, pids, cpu] =
+            [&self.unified, &self.memory, &self.pids, &self.cpu].map(|place| place.as_ref()?.open());
+        let unified = |name| read(directory.as_ref()?, name);
         let mut limits = Limits {
             memory_max: unified("memory.max"),
             memory_high: unified("memory.high"),
@@ -65,13 +75,13 @@ impl LimitFiles {
             cpu_max: unified("cpu.max"),
             cpu_weight: unified("cpu.weight"),
         };
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = &memory {
             limits.memory_max = read(memory, "memory.limit_in_bytes").map(memory_as_on_v2);
         }
-        if let Some(pids) = &self.pids {
+        if let Some(pids) = &pids {
             limits.pids_max = read(pids, "pids.max");
         }
-        if let Some(cpu) = &self.cpu {
+        if let Some(cpu) = &cpu {
             let (quota, period) = (read(cpu, "cpu.cfs_quota_us"), read(cpu, "cpu.cfs_period_us"));
             limits.cpu_max = quota.zip(period).map(|(quota, period)| cpu_as_on_v2(&quota, &period));
         }
@@ -79,13 +89,25 @@ impl LimitFiles {
     }
 }
 
-fn open(pid: i32, controller: Controller) -> io::Result<Option<(Version, File)>> {
+impl Place {
+    fn of(path: PathBuf) -> io::Result<Self> {
+        Ok(Self { number: path.metadata()?.ino(), path })
+    }
+
+    /// The directory, while it still is that cgroup's.
+    fn open(&self) -> Option<File> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        let directory = OpenOptions::new().read(true).custom_flags(flags.bits()).open(&self.path).ok()?;
+        directory.metadata().is_ok_and(|found| found.ino() == self.number).then_some(directory)
+    }
+}
+
+fn find(pid: i32, controller: Controller) -> io::Result<Option<(Version, Place)>> {
     let Some(cgroup) = Cgroup::of(pid, controller)? else { return Ok(None) };
     let mut failure = io::Error::other("it is in no mounted hierarchy");
     for directory in cgroup.directories()? {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        match OpenOptions::new().read(true).custom_flags(flags.bits()).open(&directory) {
-            Ok(directory) => return Ok(Some((cgroup.version, directory))),
+        match Place::of(directory) {
+            Ok(place) => return Ok(Some((cgroup.version, place))),
             Err(error) => failure = error,
         }
     }
@@ -112,7 +134,6 @@ fn cpu_as_on_v2(quota: &str, period: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::{env, fs, process};
 
     use super::*;
@@ -130,8 +151,8 @@ mod tests {
             Self(path)
         }
 
-        fn open(&self) -> File {
-            File::open(&self.0).unwrap()
+        fn place(&self) -> Option<Place> {
+            Place::of(self.0.clone()).ok()
         }
     }
 
@@ -157,7 +178,7 @@ mod tests {
             ("cpu.weight", "79"),
         ];
         let directory = Directory::new("v2", &files);
-        let files = LimitFiles { unified: Some(directory.open()), ..LimitFiles::default() };
+        let files = LimitFiles { unified: directory.place(), ..LimitFiles::default() };
         let expected = limits([Some("67108864"), Some("max"), Some("100"), Some("50000 100000"), Some("79")]);
         assert_eq!(files.read(), expected);
         // They may be changed at any time, and vanish with the cgroup.
@@ -175,12 +196,24 @@ mod tests {
             ("cpu.cfs_period_us", "100000"),
         ];
         let directory = Directory::new("v1", &no_limits);
-        let [memory, pids, cpu] = [(); 3].map(|()| Some(directory.open()));
+        let [memory, pids, cpu] = [(); 3].map(|()| directory.place());
         let files = LimitFiles { unified: None, memory, pids, cpu };
         assert_eq!(files.read(), limits([Some("max"), None, Some("max"), Some("max 100000"), None]));
         fs::write(directory.0.join("memory.limit_in_bytes"), "1048576\n").unwrap();
         fs::write(directory.0.join("cpu.cfs_quota_us"), "25000\n").unwrap();
         assert_eq!(files.read(), limits([Some("1048576"), None, Some("max"), Some("25000 100000"), None]));
+    }
+
+    #[test]
+    fn another_cgroup_of_that_name_is_not_the_containers() {
+        let directory = Directory::new("later", &[("pids.max", "7")]);
+        let other = Directory::new("other", &[("pids.max", "8")]);
+        let files = LimitFiles { unified: directory.place(), ..LimitFiles::default() };
+        assert_eq!(files.read().pids_max.as_deref(), Some("7"));
+        fs::rename(&directory.0, directory.0.with_extension("gone")).unwrap();
+        fs::rename(&other.0, &directory.0).unwrap();
+        assert_eq!(files.read(), Limits::default());
+        fs::remove_dir_all(directory.0.with_extension("gone")).unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::PathBuf;
 
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Log, Out, Sandbox, Script, Sink, Status, Step};
@@ -223,6 +224,52 @@ fn r19_a_shutdown_by_request_kills_what_does_not_end_and_answers_when_all_is_ove
     assert_eq!(fs::read_to_string(sandbox.exit_file()).expect("the exit file"), "137");
     assert_eq!(execer.answer()["parameters"]["exit_code"], 137);
     monitor.end();
+}
+
+/// A cgroup of the v1 freezer: what is frozen in it does not die of SIGKILL.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    /// None where the machine has no such hierarchy.
+    fn new() -> Option<Self> {
+        let dir = PathBuf::from(format!("/sys/fs/cgroup/freezer/dunnage-control-{}", std::process::id()));
+        fs::create_dir(&dir).ok()?;
+        dir.join("freezer.state").exists().then_some(Self(dir))
+    }
+
+    fn set(&self, state: &str) {
+        fs::write(self.0.join("freezer.state"), state).expect("the freezer's state");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.set("THAWED");
+        assert!(wait::whether(Deadline::usual(), || fs::remove_dir(&self.0).is_ok()), "{}", self.0.display());
+    }
+}
+
+#[test]
+fn r20_k4_a_shutdown_that_leaves_a_process_is_unproven_and_names_it() {
+    let Some(freezer) = Freezer::new() else {
+        eprintln!("there is no freezer of cgroup v1 here, without which no process survives SIGKILL");
+        return;
+    };
+    let enter = format!("echo $PPID > {}/cgroup.procs", freezer.0.display());
+    let sandbox = Sandbox::with(&Script::new([Step::run(&["/bin/sh", "-c", &enter]), Step::fire("ready"), Step::Hang]));
+    let ready = sandbox.event("ready");
+    let mut monitor = shim(&sandbox).start();
+    let payload = monitor.payload();
+    ready.wait();
+    freezer.set("FROZEN");
+    let mut caller = caller(&sandbox);
+    let refused = caller.refusal("Shutdown", &json!({"timeout_ms": 2500}));
+    assert_eq!(refused, ("org.dunnage.shim.Unproven".to_owned(), json!({"left": [payload.pid()]})));
+    assert!(!sandbox.exit_file().exists(), "no exit was seen");
+    monitor.end();
+    assert!(!sandbox.exit_file().exists(), "no exit was seen");
+    freezer.set("THAWED");
+    payload.wait_end(Deadline::usual(), "the process, once it can die");
 }
 
 #[test]
