@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use dunnage_runtime::driver::BroadcastId;
 use dunnage_runtime::event_loop::EventLoop;
-use dunnage_runtime::reaper::ChildId;
 use dunnage_runtime::sys;
 use log::info;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::signal::Signaller;
 use super::{Monitor, Phase};
 use crate::cli::Stdio;
 use crate::control::reply::{
@@ -25,7 +24,7 @@ use crate::relay::Relay;
 use crate::source::Source;
 
 /// What the container is called as a target.
-const CONTAINER: &str = "container";
+pub(super) const CONTAINER: &str = "container";
 
 /// All that there is for the control socket.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(super) struct Service {
     /// Who waits for the shutdown to be over.
     shutdown_callers: Vec<ConnectionId>,
     /// Who waits for a signal to be sent to all.
-    signallers: Vec<(BroadcastId, ConnectionId)>,
+    pub(super) signallers: Vec<Signaller>,
     told: Told,
     /// When memory is given back.
     pub(super) idle: Option<Instant>,
@@ -168,19 +167,7 @@ impl Monitor {
                 let order = Order { process: asked.process, stdio, max_output: 0, caller };
                 self.start_exec(&order, asked.timeout, now)?;
             }
-            Request::Signal { target, signal, all } => {
-                let child = match (target.as_str(), &self.phase) {
-                    (CONTAINER, Phase::Running(child)) => Some(*child),
-                    (name, _) => self.exec_named(name).and_then(|exec| exec.child()),
-                };
-                let child = child.ok_or(Refusal::NotFound { target })?;
-                if all {
-                    self.signal_all(from, child, signal, now)?;
-                } else {
-                    self.driver.signal_child(&self.event_loop, now, child, signal);
-                    self.answer(from, &Done {}, now);
-                }
-            }
+            Request::Signal { target, signal, all } => self.signal(from, target, signal, all, now)?,
             Request::Resize { target, height, width } => {
                 let relay = self.relay_of(target)?;
                 if relay.stdio() != Stdio::Terminal {
@@ -207,40 +194,14 @@ impl Monitor {
         Ok(())
     }
 
-    fn answer(&mut self, to: ConnectionId, parameters: &impl serde::Serialize, now: Instant) {
+    pub(super) fn answer(&mut self, to: ConnectionId, parameters: &impl serde::Serialize, now: Instant) {
         if let Some(service) = &mut self.service {
             service.control.answer(to, parameters, now);
         }
     }
 
-    fn exec_named(&mut self, name: &str) -> Option<&mut Exec> {
+    pub(super) fn exec_named(&mut self, name: &str) -> Option<&mut Exec> {
         self.service.as_mut()?.execs.by_name(name)
-    }
-
-    fn signal_all(
-        &mut self,
-        from: ConnectionId,
-        child: ChildId,
-        signal: Signal,
-        now: Instant,
-    ) -> std::result::Result<(), Refusal> {
-        let too_many = |_| Refusal::Busy { reason: "too many signals to all processes are on their way".to_owned() };
-        let broadcast = self.driver.signal_all(now, child, signal).map_err(too_many)?;
-        if let Some(service) = &mut self.service {
-            service.signallers.push((broadcast, from));
-        }
-        Ok(())
-    }
-
-    /// Answers those whose signal to all was sent.
-    fn answer_signallers(&mut self, now: Instant) {
-        while let Some(sent) = self.driver.poll_broadcast() {
-            let Some(service) = &mut self.service else { return };
-            if let Some(position) = service.signallers.iter().position(|&(broadcast, _)| broadcast == sent) {
-                let (_, caller) = service.signallers.swap_remove(position);
-                service.control.answer(caller, &Done {}, now);
-            }
-        }
     }
 
     /// The relay of a target that has not ended.
@@ -303,7 +264,7 @@ impl Monitor {
     fn forget_client(&mut self, client: ConnectionId, now: Instant) {
         if let Some(service) = &mut self.service {
             service.shutdown_callers.retain(|&caller| caller != client);
-            service.signallers.retain(|&(_, caller)| caller != client);
+            service.signallers.retain(|signaller| signaller.connection != client);
         }
         self.forget_caller(client, now);
     }

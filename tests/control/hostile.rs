@@ -345,10 +345,10 @@ fn r22_thousands_of_processes_that_are_killed_or_signalled_do_not_hold_the_relay
     assert_eq!(subscriber.event_of("started")["target"], "exec-1");
     ready.wait();
 
-    let mut signaller = caller(&sandbox);
-    signaller.ask("Signal", &json!({"target": "exec-1", "signal": "CONT", "all": true}));
-    let signalled = watched.longest_pause_until(&signaller);
-    assert_eq!(signaller.answer(), json!({"parameters": {}}));
+    let mut other = caller(&sandbox);
+    other.ask("Signal", &json!({"target": "exec-1", "signal": "CONT", "all": true}));
+    let signalled = watched.longest_pause_until(&other);
+    assert_eq!(other.answer(), json!({"parameters": {}}));
     drop(execer);
     let killed = watched.longest_pause_until(&subscriber);
     assert_eq!(subscriber.event_of("exited")["exit_code"], -1);

@@ -31,6 +31,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BroadcastId(u32);
 
+/// A signal to all that is over with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broadcasted {
+    /// Which.
+    pub id: BroadcastId,
+    /// Whether the child was still there. If not, nobody was signalled.
+    pub reached: bool,
+}
+
 /// There are too many that wait already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBroadcasts;
@@ -75,8 +84,8 @@ impl Driver {
         Ok(id)
     }
 
-    /// The next signal to all that was sent.
-    pub fn poll_broadcast(&mut self) -> Option<BroadcastId> {
+    /// The next signal to all that is over with.
+    pub fn poll_broadcast(&mut self) -> Option<Broadcasted> {
         self.broadcasts_done.pop_front()
     }
 
@@ -85,15 +94,15 @@ impl Driver {
         self.broadcasts.front().map(|broadcast| broadcast.due)
     }
 
-    /// Does the next slice, if it is due.
+    /// Does the next slice, if it is due. What is killed with all below it comes first: nothing of that is to go on.
     pub(super) fn go_on_broadcasting(&mut self, now: Instant) {
         if self.broadcast_due().is_none_or(|due| now < due) {
             return;
         }
         let Some(mut broadcast) = self.broadcasts.pop_front() else { return };
         broadcast.due = now + PAUSE;
-        if self.broadcast_slice(&mut broadcast) == Walk::Settled {
-            self.broadcasts_done.push_back(broadcast.id);
+        if self.trees.is_empty() && self.broadcast_slice(&mut broadcast) == Walk::Settled {
+            self.broadcasts_done.push_back(Broadcasted { id: broadcast.id, reached: broadcast.tree.is_some() });
         } else {
             self.broadcasts.push_front(broadcast);
         }
@@ -115,7 +124,7 @@ impl Driver {
 
     fn broadcast_slice(&self, broadcast: &mut Broadcast) -> Walk {
         let (role, signal, stops) = (Role::Child(broadcast.child), broadcast.signal, broadcast.stops());
-        let time = share_of_turn(self.trees.len() + 1);
+        let time = share_of_turn(1);
         if broadcast.tree.is_none() {
             // It may have been reaped since.
             let Some(root) = self.find(role).map(|process| process.pid) else { return Walk::Settled };

@@ -28,7 +28,7 @@ use crate::sys::{Pidfd, Program, Spawned};
 use broadcast::Broadcast;
 use tree::{Tree, Way, share_of_turn};
 
-pub use broadcast::{BroadcastId, TooManyBroadcasts};
+pub use broadcast::{BroadcastId, Broadcasted, TooManyBroadcasts};
 
 /// The name of a watched process in the event loop; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub struct Driver {
     trees: Vec<(ChildId, Tree)>,
     /// Signals to all processes of a child; the first is on its way.
     broadcasts: VecDeque<Broadcast>,
-    broadcasts_done: VecDeque<BroadcastId>,
+    broadcasts_done: VecDeque<Broadcasted>,
     next_broadcast: u32,
     outcomes: VecDeque<Outcome>,
     next_watched: u32,

@@ -16,11 +16,12 @@ use super::kinship::{Stat, is_descendant};
 use crate::reaper::Walk;
 use crate::sys::Pidfd;
 
-/// How long processes are seen to before the loop has its turn (R22), all trees together.
-const TURN: Duration = Duration::from_millis(8);
+/// How long processes are seen to before the loop has its turn (R22). Trees share it; where many begin in one turn, it takes
+/// a few times as long.
+const TURN: Duration = Duration::from_millis(4);
 
 /// How many processes a slice sees to at least: on a machine that is slow, or among many trees, the work is still done.
-const LEAST: usize = 16;
+const LEAST: usize = 4;
 
 /// A process and all that is below it; for the shim's main process also what its daemons left to the shim.
 #[derive(Debug)]
