@@ -255,7 +255,7 @@ fn parent_of(count: u32) -> String {
 
 fn r22_a_process_with_thousands_of_children_is_killed_in_slices() {
     let mut shim = Shim::new(short());
-    let (_, pid) = shim.started(with_timeout(100), &parent_of(6_000));
+    let (_, pid) = shim.started(with_timeout(100), &parent_of(4_000));
     let began = Instant::now();
     timed_out(&mut shim);
     println!("killed in {:?}, the longest round ran for {:?}", began.elapsed(), shim.longest_round);
@@ -287,7 +287,7 @@ fn r22_many_execs_killed_at_once_share_a_turn() {
 
 fn r22_a_signal_to_thousands_is_sent_in_slices() {
     let mut shim = Shim::new(short());
-    let (container, _) = shim.started(CREATE, &parent_of(6_000));
+    let (container, _) = shim.started(CREATE, &parent_of(4_000));
     let began = Instant::now();
     shim.signal_all(container, Signal::SIGTERM);
     println!("sent in {:?}, the longest round ran for {:?}", began.elapsed(), shim.longest_round);
