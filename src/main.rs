@@ -9,9 +9,12 @@ mod cgroup;
 mod cli;
 mod control;
 mod descriptors;
+mod directory;
 mod error;
 mod exec;
 mod exit;
+mod generations;
+mod json;
 mod limits;
 mod listener;
 mod log;
@@ -54,6 +57,15 @@ fn main() -> ExitCode {
                     ExitCode::from(FAILED)
                 }
             }
+        }
+        Ok(Command::Serve(config)) => {
+            // Nothing can be done about an stderr that takes nothing.
+            let _ = writeln!(
+                io::stderr(),
+                "dunnage: error: {} is not started: this version only reads --service",
+                config.name
+            );
+            ExitCode::from(FAILED)
         }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.

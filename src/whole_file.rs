@@ -1,13 +1,13 @@
 //! Files that others read: whole or not there.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::mem;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process;
+
+use crate::directory::Directory;
 
 /// The longest name that a file can have.
 pub(crate) const NAME_MAX: usize = 255;
@@ -20,84 +20,83 @@ pub(crate) fn temporary_name(name: &OsStr, suffix: &str) -> OsString {
     OsString::from_iter([OsStr::new("."), OsStr::from_bytes(name), OsStr::new("."), OsStr::new(suffix)])
 }
 
-/// A file that is made under a temporary name in its directory and renamed into place once it is whole.
+/// A file that is made under a temporary name in its directory and renamed into place once it is whole. The directory
+/// is held meanwhile: nobody can have the one end up in another one than the other.
 #[derive(Debug)]
 pub(crate) struct WholeFile {
     file: File,
-    temporary: Temporary,
-    path: PathBuf,
+    directory: Directory,
+    name: OsString,
+    /// Its name until it is in place.
+    temporary: Option<OsString>,
 }
 
 impl WholeFile {
     /// Makes the temporary file, mode 0644 under the shim's umask.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+        let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?.to_owned();
+        let directory = Directory::open(path.parent().unwrap_or(Path::new("/")))?;
         // Nobody means to have /dev/null replaced.
-        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        if directory.leads_to_file(&name) == Some(false) {
             return Err(io::Error::other("what is there is no regular file"));
         }
-        let temporary = path.with_file_name(temporary_name(name, &process::id().to_string()));
-        let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary);
-        let file = match create() {
+        let temporary = temporary_name(&name, &process::id().to_string());
+        let file = match directory.create_file(&temporary) {
             // Left by a process that had this PID and was killed in the midst of it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&temporary)?;
-                create()?
+                directory.remove(&temporary)?;
+                directory.create_file(&temporary)?
             }
             result => result?,
         };
-        Ok(Self { file, temporary: Temporary(temporary), path: path.to_path_buf() })
+        Ok(Self { file, directory, name, temporary: Some(temporary) })
     }
 
     /// Writes `content` and puts the file into place, over any that is there. It is not synced.
     pub(crate) fn commit(mut self, content: &[u8]) -> io::Result<CommittedFile> {
         self.file.write_all(content)?;
-        fs::rename(&self.temporary.0, &self.path)?;
-        // There is nothing under that name any more; only its text is leaked, a few bytes once per file.
-        mem::forget(self.temporary);
-        Ok(CommittedFile { file: self.file, path: self.path })
+        if let Some(temporary) = &self.temporary {
+            self.directory.rename(temporary, &self.name)?;
+        }
+        self.temporary = None;
+        Ok(CommittedFile(self))
     }
 }
 
-/// A name that is removed unless the file got another one.
-#[derive(Debug)]
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
+impl Drop for WholeFile {
     fn drop(&mut self) {
-        // Best effort: the directory may be gone, which is why nothing was put into place.
-        let _ = fs::remove_file(&self.0);
+        if let Some(temporary) = &self.temporary {
+            // Best effort: the directory may be gone, which is why nothing was put into place.
+            let _ = self.directory.remove(temporary);
+        }
     }
 }
 
 /// A file in its place, which a crash of the machine may still take back.
 #[derive(Debug)]
-pub(crate) struct CommittedFile {
-    file: File,
-    path: PathBuf,
-}
+pub(crate) struct CommittedFile(WholeFile);
 
 impl CommittedFile {
     /// Makes it durable: the file, and its name in the directory. Others may have removed either by now.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()?;
-        match self.path.parent().map(File::open) {
-            None => Ok(()),
-            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Some(directory) => directory?.sync_all(),
-        }
+        self.0.file.sync_all()?;
+        self.0.directory.sync()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use super::*;
 
-    struct Directory(PathBuf);
+    struct Scratch(PathBuf);
 
-    impl Directory {
+    impl Scratch {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("dunnage-whole-file-{name}-{}", process::id()));
             fs::create_dir(&path).unwrap();
@@ -109,7 +108,7 @@ mod tests {
         }
     }
 
-    impl Drop for Directory {
+    impl Drop for Scratch {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_file_appears_whole_and_replaces_the_old_one() {
-        let directory = Directory::new("appears");
+        let directory = Scratch::new("appears");
         let path = directory.0.join("exit");
         fs::write(&path, "an older and longer content").unwrap();
         let file = WholeFile::create(&path).unwrap();
@@ -130,22 +129,64 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_file_that_was_not_committed() {
-        let directory = Directory::new("dropped");
+        let directory = Scratch::new("dropped");
         drop(WholeFile::create(&directory.0.join("exit")).unwrap());
         assert!(directory.names().is_empty());
     }
 
     #[test]
     fn a_leftover_of_a_killed_process_is_no_obstacle() {
-        let directory = Directory::new("leftover");
+        let directory = Scratch::new("leftover");
         fs::write(directory.0.join(format!(".exit.{}", process::id())), "").unwrap();
         WholeFile::create(&directory.0.join("exit")).unwrap().commit(b"0").unwrap();
         assert_eq!(directory.names(), ["exit"]);
     }
 
     #[test]
+    fn links_that_others_put_there_lead_nowhere() {
+        let directory = Scratch::new("links");
+        let shared = directory.0.join("shared");
+        fs::create_dir(&shared).unwrap();
+        let victim = directory.0.join("victim");
+        fs::write(&victim, "secret").unwrap();
+        let (path, temporary) = (shared.join("exit"), shared.join(format!(".exit.{}", process::id())));
+        let done = AtomicBool::new(false);
+        let mut written = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for name in [&path, &temporary] {
+                        let _ = symlink(&victim, name);
+                        let _ = fs::remove_file(name);
+                    }
+                }
+            });
+            for _ in 0..2000 {
+                // It may fail: its file is taken away from under it.
+                written += u32::from(WholeFile::create(&path).and_then(|file| file.commit(b"0")).is_ok());
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");
+        assert!(written > 0, "nothing was written at all");
+    }
+
+    #[test]
+    fn a_directory_that_is_moved_away_keeps_its_file() {
+        let directory = Scratch::new("moved");
+        let [there, moved] = ["there", "moved"].map(|name| directory.0.join(name));
+        fs::create_dir(&there).unwrap();
+        let file = WholeFile::create(&there.join("exit")).unwrap();
+        fs::rename(&there, &moved).unwrap();
+        fs::create_dir(&there).unwrap();
+        file.commit(b"3").unwrap().sync().unwrap();
+        assert_eq!(fs::read_to_string(moved.join("exit")).unwrap(), "3");
+        assert_eq!(fs::read_dir(&there).unwrap().count(), 0);
+    }
+
+    #[test]
     fn a_name_may_be_as_long_as_names_can_be() {
-        let directory = Directory::new("long");
+        let directory = Scratch::new("long");
         let path = directory.0.join("n".repeat(NAME_MAX));
         WholeFile::create(&path).unwrap().commit(b"0").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "0");
@@ -153,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_not_replaced() {
-        let directory = Directory::new("special");
+        let directory = Scratch::new("special");
         let fifo = directory.0.join("fifo");
         let link = directory.0.join("link");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -168,7 +209,7 @@ mod tests {
 
     #[test]
     fn sync_survives_the_directorys_removal() {
-        let directory = Directory::new("removed");
+        let directory = Scratch::new("removed");
         let file = WholeFile::create(&directory.0.join("exit")).unwrap().commit(b"0").unwrap();
         fs::remove_dir_all(&directory.0).unwrap();
         file.sync().unwrap();

@@ -34,7 +34,7 @@ fn sources() -> Vec<PathBuf> {
 
 fn pages() -> Vec<PathBuf> {
     let mut pages = files("docs", "md");
-    pages.push("README.md".into());
+    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from));
     pages
 }
 

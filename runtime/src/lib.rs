@@ -8,5 +8,7 @@
 pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
+pub mod generation;
+pub mod privileges;
 pub mod reaper;
 pub mod sys;

@@ -9,6 +9,8 @@ use dunnage_runtime::reaper::Timing;
 use log::LevelFilter;
 use nix::sys::socket::UnixAddr;
 
+use crate::generations::Service;
+
 /// A process to start through the runtime, and to watch.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -70,6 +72,32 @@ impl Config {
     pub(crate) fn is_exec(&self) -> bool {
         matches!(self.job, Job::Exec { .. })
     }
+}
+
+/// A service to start generations of.
+#[cfg_attr(not(test), expect(dead_code, reason = "the monitor serves no generations yet"))]
+#[derive(Debug)]
+pub(crate) struct ServiceConfig {
+    /// `--cid`: the service's name.
+    pub(crate) name: String,
+    /// `--service`, read.
+    pub(crate) service: Service,
+    /// `--persist-dir`, absolute: where the record of all generations is.
+    pub(crate) persist_dir: PathBuf,
+    /// `--control-socket`, absolute.
+    pub(crate) control_socket: PathBuf,
+    /// Where generations' output is logged.
+    pub(crate) log: Logging,
+    /// `--sdnotify-socket`: where the current generation's sd_notify messages go.
+    pub(crate) sdnotify_socket: Option<UnixAddr>,
+    /// How the shim becomes a process of its own.
+    pub(crate) detach: Detach,
+    /// `--syslog`: the shim's own messages go to syslog as well.
+    pub(crate) syslog: bool,
+    /// `--log-level`.
+    pub(crate) level: LevelFilter,
+    /// The bounds of `reaper.md`.
+    pub(crate) timing: Timing,
 }
 
 /// What the runtime does.

@@ -1,19 +1,22 @@
 //! The command line: conmon's options and a few of our own.
 //!
-//! [`words`] reads the words by the table in [`options`]; [`validate`] makes a [`Config`] of what was given.
+//! [`words`] reads the words by the table in [`options`]; [`validate`] makes a [`Config`] of what was given, or
+//! [`service`] a [`ServiceConfig`].
 
 mod config;
 mod error;
 mod help;
 mod number;
 mod options;
+mod service;
 mod validate;
 mod words;
 
 use std::ffi::OsString;
 
 pub(crate) use config::{
-    Api, Attach, Config, Detach, Exit, ExitCommand, Job, JournaldOptions, K8sFileOptions, Logging, Runtime, Stdio,
+    Api, Attach, Config, Detach, Exit, ExitCommand, Job, JournaldOptions, K8sFileOptions, Logging, Runtime,
+    ServiceConfig, Stdio,
 };
 pub(crate) use error::CliError;
 pub(crate) use help::help;
@@ -29,6 +32,8 @@ pub(crate) const VERSION: &str =
 pub(crate) enum Command {
     /// Create a container and watch it.
     Run(Box<Config>),
+    /// Serve staged generations.
+    Serve(Box<ServiceConfig>),
     /// Print [`VERSION`].
     Version,
     /// Print [`help`].
@@ -40,6 +45,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
     match words::read(words)? {
         Words::Help => Ok(Command::Help),
         Words::Given(given) if given.version => Ok(Command::Version),
+        Words::Given(given) if given.service.is_some() => {
+            service::validate(*given).map(|config| Command::Serve(Box::new(config)))
+        }
         Words::Given(given) => validate::validate(*given).map(|config| Command::Run(Box::new(config))),
     }
 }

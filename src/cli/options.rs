@@ -18,6 +18,8 @@ pub(super) struct Opt {
     pub(super) help: &'static str,
     /// It is read, but whoever uses it is told that it is not supported.
     pub(super) refused: bool,
+    /// It means something for a service as well, which has no container.
+    pub(super) for_services: bool,
 }
 
 /// What an option takes.
@@ -86,11 +88,14 @@ pub(super) struct Given {
     pub(super) exit_delay: i32,
     pub(super) sync: bool,
     pub(super) control_socket: Option<OsString>,
+    pub(super) service: Option<OsString>,
     pub(super) syslog: bool,
     pub(super) log_level: Option<OsString>,
     pub(super) timing: Timing,
     /// The first option that is not supported.
     pub(super) refused: Option<&'static str>,
+    /// The first option that only a container has.
+    pub(super) of_containers: Option<&'static str>,
 }
 
 /// What it said about the log.
@@ -109,7 +114,7 @@ pub(super) struct GivenLog {
 }
 
 const fn option(name: &'static str, kind: Kind, help: &'static str) -> Opt {
-    Opt { name, short: None, kind, help, refused: false }
+    Opt { name, short: None, kind, help, refused: false, for_services: false }
 }
 
 const fn flag(name: &'static str, set: fn(&mut Given), help: &'static str) -> Opt {
@@ -143,6 +148,11 @@ impl Opt {
         Self { refused: true, ..self }
     }
 
+    /// Marks what means something without a container.
+    const fn for_services(self) -> Self {
+        Self { for_services: true, ..self }
+    }
+
     /// Whether the option takes no value.
     pub(super) fn is_bare(&self) -> bool {
         matches!(self.kind, Kind::Help | Kind::Flag(_))
@@ -169,11 +179,11 @@ pub(super) static GROUPS: &[Group] = &[
         title: "Container",
         options: &[
             word("cid", "ID", |g, v| g.cid = Some(v), "the container's id, which names its exit file (required)")
-                .short(b'c'),
+                .short(b'c').for_services(),
             word("cuuid", "ID", |g, v| g.cuuid = Some(v), "the name of the link to its attach socket (required)")
                 .short(b'u'),
             word("name", "NAME", |g, v| g.name = Some(v), "the container's name, for log drivers that record it")
-                .short(b'n'),
+                .short(b'n').for_services(),
             word("bundle", "DIR", |g, v| g.bundle = Some(v), "the OCI bundle (default: the working directory)")
                 .short(b'b'),
             word(
@@ -260,44 +270,44 @@ pub(super) static GROUPS: &[Group] = &[
                  journald; passthrough to let the container write to the caller's\n\
                  own stdout and stderr; none, off or null for nowhere; repeatable\n(required)",
             )
-            .short(b'l'),
+            .short(b'l').for_services(),
             int64(
                 "log-size-max",
                 "BYTES",
                 |g, v| g.log.size_max = v,
                 "replace the log file by a new one before it would grow beyond this\n(default: 0, without limit)",
-            ),
+            ).for_services(),
             int64(
                 "log-global-size-max",
                 "BYTES",
                 |g, v| g.log.global_size_max = v,
                 "log no more than this to files in all (default: 0, without limit)",
-            ),
+            ).for_services(),
             flag(
                 "log-rotate",
                 |g| g.log.rotate = true,
                 "keep log files that are replaced, as PATH.1, which becomes PATH.2,\nand so on (default: they are gone)",
-            ),
-            int("log-max-files", "N", |g, v| g.log.max_files = Some(v), "how many of them to keep (default: 1)"),
+            ).for_services(),
+            int("log-max-files", "N", |g, v| g.log.max_files = Some(v), "how many of them to keep (default: 1)").for_services(),
             word(
                 "log-allowlist-dir",
                 "DIR",
                 |g, v| g.log.allowlist_dirs.push(v),
                 "refuse a log file that is not in DIR or below; repeatable\n(default: it may be anywhere)",
-            ),
-            word("log-tag", "TAG", |g, v| g.log.tag = Some(v), "a tag for each entry in the journal"),
+            ).for_services(),
+            word("log-tag", "TAG", |g, v| g.log.tag = Some(v), "a tag for each entry in the journal").for_services(),
             word(
                 "log-label",
                 "NAME=VALUE",
                 |g, v| g.log.labels.push(v),
                 "a field for each entry in the journal; repeatable",
-            ),
+            ).for_services(),
             flag(
                 "no-container-partial-message",
                 |g| g.log.no_partial_message = true,
                 "do not mark entries in the journal that are parts of a line",
-            ),
-            flag("no-sync-log", |g| g.log.no_sync = true, "do not sync log and exit file to disk at the end"),
+            ).for_services(),
+            flag("no-sync-log", |g| g.log.no_sync = true, "do not sync log and exit file to disk at the end").for_services(),
         ],
     },
     Group {
@@ -310,7 +320,7 @@ pub(super) static GROUPS: &[Group] = &[
                 |g, v| g.persist_dir = Some(v),
                 "the exit code is written there, to a file named exit",
             )
-            .short(b'0'),
+            .short(b'0').for_services(),
             word(
                 "exit-command",
                 "PATH",
@@ -334,35 +344,43 @@ pub(super) static GROUPS: &[Group] = &[
     Group {
         title: "The shim itself",
         options: &[
-            flag("sync", |g| g.sync = true, "be the shim, instead of forking it and ending"),
+            flag("sync", |g| g.sync = true, "be the shim, instead of forking it and ending").for_services(),
             word(
                 "conmon-pidfile",
                 "FILE",
                 |g, v| g.conmon_pid_file = Some(v),
                 "where the pid of the forked shim is written; unused with --sync",
             )
-            .short(b'P'),
+            .short(b'P').for_services(),
             word(
                 "control-socket",
                 "PATH",
                 |g, v| g.control_socket = Some(v),
                 "make a socket (varlink) by which the shim can be asked and told,\nalso to run processes in the container (default: none)",
-            ),
+            )
+            .for_services(),
+            word(
+                "service",
+                "FILE",
+                |g, v| g.service = Some(v),
+                "serve staged generations of the service that FILE describes, and no\ncontainer; with --cid, --control-socket, --persist-dir, --log-path",
+            )
+            .for_services(),
             flag("api-version", |g| g.api_version = true, "speak version 1 of the messages to the caller (default: 0)"),
             word(
                 "log-level",
                 "LEVEL",
                 |g, v| g.log_level = Some(v),
                 "messages to show: error, warning (default), info, debug, trace",
-            ),
-            flag("syslog", |g| g.syslog = true, "show messages in syslog too; once forked, the shim has no stderr"),
+            ).for_services(),
+            flag("syslog", |g| g.syslog = true, "show messages in syslog too; once forked, the shim has no stderr").for_services(),
             word(
                 "sdnotify-socket",
                 "PATH",
                 |g, v| g.sdnotify_socket = Some(v),
                 "pass the container's sd_notify messages to this socket",
-            ),
-            flag("version", |g| g.version = true, "show the versions and end"),
+            ).for_services(),
+            flag("version", |g| g.version = true, "show the versions and end").for_services(),
             option("help", Kind::Help, "show this text and end").short(b'h'),
             option("help-all", Kind::Help, "").short(b'?'),
         ],
@@ -374,52 +392,52 @@ pub(super) static GROUPS: &[Group] = &[
                 "runtime-timeout",
                 |g, v| g.timing.create_runtime_timeout = v,
                 "kill a runtime that has not created the container within this time\n(default: 600)",
-            ),
+            ).for_services(),
             seconds(
                 "runtime-grace",
                 |g, v| g.timing.runtime_grace = v,
                 "how long a runtime may take for what follows its exit or failure,\nsuch as to hand over the terminal (default: 5)",
-            ),
+            ).for_services(),
             seconds(
                 "orphan-grace",
                 |g, v| g.timing.orphan_grace = v,
                 "how long a dead process that nobody waits for stays before it is\nreaped (default: 1)",
-            ),
+            ).for_services(),
             seconds(
                 "orphan-max-defer",
                 |g, v| g.timing.orphan_max_defer = v,
                 "how long it stays at most while a runtime that may own it runs\n(default: 30)",
-            ),
+            ).for_services(),
             seconds(
                 "exec-runtime-grace",
                 |g, v| g.timing.exec_runtime_grace = v,
                 "how long the runtime of an exec may take beyond its --timeout\n(default: 60)",
-            ),
+            ).for_services(),
             seconds(
                 "shutdown-timeout",
                 |g, v| g.timing.shutdown_timeout = Some(v),
                 "after SIGTERM, kill what is left and end within this time\n(default: wait for the container)",
-            ),
+            ).for_services(),
             seconds(
                 "stop-budget",
                 |g, v| g.timing.stop_budget = v,
                 "how long before that all is killed at the latest (default: 2)",
-            ),
+            ).for_services(),
             seconds(
                 "in-flight-wait",
                 |g, v| g.timing.in_flight_wait = v,
                 "how long a shutdown waits for a running runtime to end by itself\n(default: 5)",
-            ),
+            ).for_services(),
             seconds(
                 "stopped-exit-wait",
                 |g, v| g.timing.stopped_exit_wait = v,
                 "how long it then waits for the killed runtime (default: 0.5)",
-            ),
+            ).for_services(),
             seconds(
                 "stopped-output-wait",
                 |g, v| g.timing.stopped_output_wait = v,
                 "and after that for its output (default: 0.2)",
-            ),
+            ).for_services(),
         ],
     },
 ];

@@ -104,13 +104,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             }),
         },
         sdnotify_socket: given.sdnotify_socket.filter(|_| !given.exec).map(notify_address).transpose()?,
-        detach: if given.sync {
-            Detach::Sync
-        } else {
-            Detach::Fork {
-                pid_file: given.conmon_pid_file.map(|file| not_empty("--conmon-pidfile", file)).transpose()?,
-            }
-        },
+        detach: detach(given.sync, given.conmon_pid_file)?,
         control_socket: given.control_socket.as_deref().map(control_socket).transpose()?,
         syslog: given.syslog,
         level,
@@ -118,7 +112,15 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
     })
 }
 
-fn invalid<T>(text: impl Into<String>) -> Result<T, CliError> {
+/// How the shim becomes a process of its own.
+pub(super) fn detach(sync: bool, pid_file: Option<OsString>) -> Result<Detach, CliError> {
+    if sync {
+        return Ok(Detach::Sync);
+    }
+    Ok(Detach::Fork { pid_file: pid_file.map(|file| not_empty("--conmon-pidfile", file)).transpose()? })
+}
+
+pub(super) fn invalid<T>(text: impl Into<String>) -> Result<T, CliError> {
     Err(CliError::Invalid(text.into()))
 }
 
@@ -127,12 +129,12 @@ fn not_supported<T>(what: &str) -> Result<T, CliError> {
     invalid(format!("{what} is not supported"))
 }
 
-fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliError> {
+pub(super) fn required(value: Option<OsString>, otherwise: &str) -> Result<OsString, CliError> {
     value.ok_or_else(|| CliError::Invalid(otherwise.to_owned()))
 }
 
 /// A name for a file of ours in somebody's directory, which it must not lead out of.
-fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
+pub(super) fn name(option: &str, value: OsString) -> Result<OsString, CliError> {
     match value.as_bytes() {
         b"" | b"." | b".." => {}
         bytes if bytes.contains(&b'/') || bytes.len() > NAME_MAX => {}
@@ -146,7 +148,7 @@ fn not_empty(option: &str, value: OsString) -> Result<PathBuf, CliError> {
 }
 
 /// The address of a notify socket: a path, or `@NAME` of one that is no file.
-fn notify_address(socket: OsString) -> Result<UnixAddr, CliError> {
+pub(super) fn notify_address(socket: OsString) -> Result<UnixAddr, CliError> {
     let path = not_empty("--sdnotify-socket", socket)?;
     let address = match path.as_os_str().as_bytes() {
         [b'@', name @ ..] => UnixAddr::new_abstract(name),
@@ -157,7 +159,7 @@ fn notify_address(socket: OsString) -> Result<UnixAddr, CliError> {
     })
 }
 
-fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {
+pub(super) fn level(name: Option<&OsStr>) -> Result<LevelFilter, CliError> {
     let Some(name) = name else { return Ok(LevelFilter::Warn) };
     match name.to_ascii_lowercase().as_bytes() {
         b"error" | b"fatal" | b"panic" => Ok(LevelFilter::Error),
@@ -186,7 +188,7 @@ fn check_exclusions(given: &Given) -> Result<(), CliError> {
 }
 
 /// A path that stays the same wherever the shim is.
-fn control_socket(path: &OsStr) -> Result<PathBuf, CliError> {
+pub(super) fn control_socket(path: &OsStr) -> Result<PathBuf, CliError> {
     path::absolute(path).or_else(|error| invalid(format!("--control-socket {} is not valid: {error}", path.display())))
 }
 
@@ -207,7 +209,7 @@ fn executable(path: OsString) -> Result<PathBuf, CliError> {
 }
 
 /// An existing directory, made absolute: what is written there at the end must not be lost for a wrong option.
-fn directory(option: &str, path: OsString) -> Result<PathBuf, CliError> {
+pub(super) fn directory(option: &str, path: OsString) -> Result<PathBuf, CliError> {
     let path = PathBuf::from(path);
     match look_into(&path) {
         Ok(absolute) => Ok(absolute),
@@ -229,7 +231,7 @@ fn look_into(path: &Path) -> Result<PathBuf, Errno> {
 }
 
 /// Where the output goes.
-fn logging(given: GivenLog, name: Option<OsString>, id: &OsStr) -> Result<Logging, CliError> {
+pub(super) fn logging(given: GivenLog, name: Option<OsString>, id: &OsStr) -> Result<Logging, CliError> {
     if given.paths.is_empty() {
         return invalid("Log driver not provided. Use --log-path");
     }

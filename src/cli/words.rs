@@ -116,6 +116,9 @@ fn take(
     if option.refused {
         given.refused.get_or_insert(option.name);
     }
+    if !option.for_services {
+        given.of_containers.get_or_insert(option.name);
+    }
     Ok(Then::Go)
 }
 

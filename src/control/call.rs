@@ -1,15 +1,15 @@
 //! Reads calls: a message in, a request with checked parameters out.
 
-use std::fmt;
-use std::num::NonZeroU32;
+mod generations;
+
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::reply::Refusal;
+use super::refusal::Refusal;
+use crate::json::Fields;
+pub(crate) use generations::GenerationRequest;
 
 /// The interface that is served, beside varlink's own.
 pub(super) const INTERFACE: &str = "org.dunnage.shim";
@@ -62,6 +62,8 @@ pub(crate) enum Request<'a> {
     Shutdown {
         timeout: Duration,
     },
+    /// What only a shim with a service has.
+    Generations(GenerationRequest),
 }
 
 /// A process whose output is the answer.
@@ -131,13 +133,13 @@ static METHODS: &[Method] = &[
     method("Signal", |fields| {
         Ok(Request::Signal {
             target: fields.required("target")?,
-            signal: fields.signal("signal")?,
+            signal: signal(fields, "signal")?,
             all: fields.optional("all")?.unwrap_or(false),
         })
     }),
     method("Resize", |fields| {
         let target = fields.required("target")?;
-        Ok(Request::Resize { target, height: fields.size("height")?, width: fields.size("width")? })
+        Ok(Request::Resize { target, height: size(fields, "height")?, width: size(fields, "width")? })
     }),
     method("CloseStdin", |fields| Ok(Request::CloseStdin { target: fields.required("target")? })),
     method("ReopenLogs", |_| Ok(Request::ReopenLogs)),
@@ -150,7 +152,7 @@ static METHODS: &[Method] = &[
 
 /// Reads a message. Nothing: it is no call, and there is no answering it.
 pub(crate) fn parse(message: &[u8]) -> Option<Call<'_>> {
-    let mut fields = Fields::parse(message)?;
+    let mut fields = Fields::parse(message).ok()?;
     let oneway = fields.optional("oneway").ok().flatten().unwrap_or(false);
     Some(Call { oneway, request: read(&mut fields) })
 }
@@ -167,96 +169,30 @@ fn read<'a>(call: &mut Fields<'a>) -> Result<Request<'a>, Refusal> {
     }
     let mut parameters = match call.optional::<&RawValue>("parameters")? {
         None => Fields::default(),
-        Some(parameters) => Fields::parse(parameters.get().as_bytes()).ok_or(Refusal::invalid("parameters"))?,
+        Some(parameters) => Fields::parse(parameters.get().as_bytes()).map_err(|_| Refusal::invalid("parameters"))?,
     };
     let request = (method.read)(&mut parameters)?;
-    match parameters.0.pop() {
-        None => Ok(request),
-        Some((unknown, _)) => Err(Refusal::InvalidParameter { parameter: unknown }),
-    }
+    parameters.end()?;
+    Ok(request)
 }
 
 fn find(name: &str) -> Result<&'static Method, Refusal> {
     let (interface, method) = name.rsplit_once('.').ok_or_else(|| Refusal::invalid("method"))?;
     let methods = match interface {
-        SERVICE => SERVICE_METHODS,
-        INTERFACE => METHODS,
+        SERVICE => [SERVICE_METHODS, &[]],
+        INTERFACE => [METHODS, generations::METHODS],
         _ => return Err(Refusal::InterfaceNotFound { interface: interface.to_owned() }),
     };
-    let found = methods.iter().find(|known| known.name == method);
+    let found = methods.into_iter().flatten().find(|known| known.name == method);
     found.ok_or_else(|| Refusal::MethodNotFound { method: name.to_owned() })
 }
 
-/// The most fields that are read of an object: more than any has, and no more than a moment's work (R22).
-const MAX_FIELDS: usize = 32;
-
-/// The fields of a JSON object, each read when it is asked for. One that is `null` is not there.
-#[derive(Default)]
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "an object of at most {MAX_FIELDS} fields, each there once")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields: Vec<(String, &RawValue)> = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-                    if fields.len() == MAX_FIELDS || fields.iter().any(|(known, _)| *known == name) {
-                        return Err(A::Error::invalid_length(fields.len(), &self));
-                    }
-                    fields.push((name, value));
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        deserializer.deserialize_map(Reader)
-    }
+fn size(fields: &mut Fields<'_>, name: &str) -> Result<u16, Refusal> {
+    Some(fields.required(name)?).filter(|&size| size <= MAX_SIZE).ok_or(Refusal::invalid(name))
 }
 
-impl<'a> Fields<'a> {
-    fn parse(json: &'a [u8]) -> Option<Self> {
-        serde_json::from_slice(json).ok()
-    }
-
-    fn optional<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<Option<T>, Refusal> {
-        let position = self.0.iter().position(|(known, _)| known == name);
-        match position.map(|position| self.0.swap_remove(position).1) {
-            None => Ok(None),
-            Some(value) if value.get() == "null" => Ok(None),
-            Some(value) => serde_json::from_str(value.get()).map(Some).map_err(|_| Refusal::invalid(name)),
-        }
-    }
-
-    fn required<T: Deserialize<'a>>(&mut self, name: &'static str) -> Result<T, Refusal> {
-        self.optional(name)?.ok_or(Refusal::invalid(name))
-    }
-
-    /// The text of an object.
-    fn object(&mut self, name: &'static str) -> Result<&'a str, Refusal> {
-        let text = self.required::<&RawValue>(name)?.get();
-        if text.starts_with('{') { Ok(text) } else { Err(Refusal::invalid(name)) }
-    }
-
-    /// Milliseconds: seven weeks at most, and never none, which some take for no limit and others for no time.
-    fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, Refusal> {
-        Ok(self.optional(name)?.map(|millis: NonZeroU32| Duration::from_millis(millis.get().into())))
-    }
-
-    fn size(&mut self, name: &'static str) -> Result<u16, Refusal> {
-        Some(self.required(name)?).filter(|&size| size <= MAX_SIZE).ok_or(Refusal::invalid(name))
-    }
-
-    fn signal(&mut self, name: &'static str) -> Result<Signal, Refusal> {
-        parse_signal(&self.required::<String>(name)?).ok_or(Refusal::invalid(name))
-    }
+fn signal(fields: &mut Fields<'_>, name: &str) -> Result<Signal, Refusal> {
+    parse_signal(&fields.required::<String>(name)?).ok_or(Refusal::invalid(name))
 }
 
 fn parse_signal(text: &str) -> Option<Signal> {
@@ -273,6 +209,7 @@ mod tests {
 
     use super::*;
     use crate::control::idl::{Interface, Type};
+    use crate::json::MAX_FIELDS;
 
     /// The call that the message is, and its request's name.
     fn request(message: &Value) -> Result<String, Refusal> {
@@ -294,8 +231,14 @@ mod tests {
         match kind {
             Type::Bool => json!(true),
             Type::Int => json!(5),
-            Type::String if name == "signal" => json!("SIGTERM"),
-            Type::String => json!("container"),
+            Type::String => json!(match name {
+                "signal" => "SIGTERM",
+                "staged_path" => "/srv/builds/7",
+                "child" => "gen-7",
+                "digest" => "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+                _ => "container",
+            }),
+            Type::Named(tier) if tier == "Tier" => json!({"memory_max": "max"}),
             Type::Object => json!({"args": ["true"]}),
             Type::Optional(inner) => sample(name, inner),
             other => panic!("no parameter has the type {other:?}"),
@@ -306,7 +249,8 @@ mod tests {
     fn the_interface_file_has_the_methods_that_are_served_and_their_parameters() {
         let interface = Interface::ours();
         assert_eq!(interface.name, INTERFACE);
-        let mut served: Vec<&str> = METHODS.iter().map(|method| method.name).collect();
+        let methods = [METHODS, generations::METHODS].into_iter().flatten();
+        let mut served: Vec<&str> = methods.map(|method| method.name).collect();
         served.sort_unstable();
         assert_eq!(interface.methods.keys().collect::<Vec<_>>(), served);
 
@@ -360,7 +304,7 @@ mod tests {
         ] {
             assert_eq!(request(&wrong), invalid(parameter), "{wrong}");
         }
-        let unknown = "org.dunnage.shim.Stage";
+        let unknown = "org.dunnage.shim.Surprise";
         assert_eq!(request(&json!({"method": unknown})), Err(Refusal::MethodNotFound { method: unknown.to_owned() }));
         assert_eq!(
             request(&json!({"method": "org.dunnage.other.Status"})),

@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
 use super::ConnectionId;
+use super::call::{GenerationRequest, Request, parse};
 use super::frames::Frames;
 use super::outbox::{Outbox, Part};
 use super::reply::{Event as ShimEvent, EventKind, Told, encode};
@@ -34,6 +35,8 @@ pub(super) struct Connection {
     outbox: Outbox,
     ongoing: Ongoing,
     client: Client,
+    /// A start waits for its gate's answer, and no message has come since.
+    at_gate: bool,
     /// There is more to send than one turn takes.
     sends_more: bool,
     /// It is to be closed.
@@ -71,6 +74,7 @@ impl Connection {
             outbox: Outbox::default(),
             ongoing: Ongoing::Nothing,
             client: Client::Sends,
+            at_gate: false,
             sends_more: false,
             closed: false,
         }
@@ -183,10 +187,29 @@ impl Connection {
 
     /// Answers the call, to be followed by another answer.
     pub(super) fn send(&mut self, message: impl IntoIterator<Item = Part>, now: Instant) {
+        self.at_gate = false;
         if self.ongoing == (Ongoing::Call { oneway: false }) {
             self.outbox.push(message);
             self.flush(now);
         }
+    }
+
+    /// Answers the call with the question whether to go on.
+    pub(super) fn ask(&mut self, message: impl IntoIterator<Item = Part>, now: Instant) {
+        self.send(message, now);
+        self.at_gate = true;
+    }
+
+    /// Whether its own next call, which waits for the start to be over, is the gate's answer. Looked at once: calls are
+    /// in order, so that what is next stays next.
+    pub(super) fn answers_own_gate(&mut self) -> bool {
+        if !self.at_gate {
+            return false;
+        }
+        let Some(message) = self.frames.peek() else { return false };
+        self.at_gate = false;
+        let request = parse(message).and_then(|call| call.request.ok());
+        matches!(request, Some(Request::Generations(GenerationRequest::AnswerGate { .. })))
     }
 
     /// From now on the call is answered with events.
@@ -240,7 +263,7 @@ impl Connection {
 
     /// Whether it has work that waits for no event.
     pub(super) fn wants_a_turn(&self) -> bool {
-        self.is_ready() || self.is_done() || self.sends_more
+        self.is_ready() || self.is_done() || self.sends_more || (self.at_gate && self.frames.have_message())
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -340,6 +363,41 @@ mod tests {
         let event = Event { source: pair.connection.source(), readable: true, writable: true };
         pair.connection.handle(&pair.event_loop, event, pair.now);
         assert!(pair.connection.is_done());
+    }
+
+    #[test]
+    fn g6_a_gates_answer_on_the_starts_own_connection_is_seen_though_its_turn_has_not_come() {
+        let answer = br#"{"method": "org.dunnage.shim.AnswerGate", "parameters": {"token": "t", "proceed": true}}"#;
+        let other = br#"{"method": "org.dunnage.shim.Status"}"#;
+        for (queued, own) in [(answer.as_slice(), true), (other.as_slice(), false), (b"{", false)] {
+            let mut pair = Pair::new();
+            pair.client.write_all(&[b"1\0", queued, b"\0"].concat()).expect("write");
+            pair.turn();
+            pair.connection.take_message();
+            assert!(!pair.connection.answers_own_gate(), "nobody has asked");
+            pair.connection.ask([Part::Text(encode(&Done {}, true))], pair.now);
+            assert!(pair.connection.wants_a_turn());
+            assert_eq!(pair.connection.answers_own_gate(), own);
+            assert!(!pair.connection.answers_own_gate() && !pair.connection.wants_a_turn(), "once");
+            // What was asked next is answered next.
+            pair.connection.answer([Part::Text(encode(&Done {}, false))], pair.now);
+            assert_eq!(pair.received().len(), 2);
+            assert_eq!(pair.connection.take_message().as_deref(), Some(queued));
+        }
+    }
+
+    #[test]
+    fn g6_a_start_that_goes_on_is_at_no_gate() {
+        let mut pair = Pair::new();
+        pair.client.write_all(b"1\0").expect("write");
+        pair.turn();
+        pair.connection.take_message();
+        pair.connection.ask([Part::Text(encode(&Done {}, true))], pair.now);
+        pair.connection.send([Part::Text(encode(&Done {}, true))], pair.now);
+        let late = br#"{"method": "org.dunnage.shim.AnswerGate", "parameters": {"token": "t", "proceed": false}}"#;
+        pair.client.write_all(&[late.as_slice(), b"\0"].concat()).expect("write");
+        pair.turn();
+        assert!(!pair.connection.answers_own_gate());
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub(super) enum Violation {
 }
 
 impl Frames {
+    /// The next message, which stays.
+    pub(super) fn peek(&self) -> Option<&[u8]> {
+        self.complete.front().map(Vec::as_slice)
+    }
+
     /// Takes in what arrived.
     pub(super) fn push(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Violation> {
         while let Some(end) = memchr(0, bytes) {

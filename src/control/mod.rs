@@ -11,6 +11,7 @@ mod frames;
 #[cfg(test)]
 mod idl;
 mod outbox;
+mod refusal;
 pub(crate) mod reply;
 mod socket;
 
@@ -23,7 +24,7 @@ use log::{debug, warn};
 use serde::Serialize;
 
 pub(crate) use call::{Request, parse};
-pub(crate) use reply::Refusal;
+pub(crate) use refusal::Refusal;
 
 use crate::descriptors;
 use crate::error::{Context, Result};
@@ -32,7 +33,8 @@ use crate::listener::Listener;
 use crate::source::Source;
 use connection::Connection;
 use outbox::Part;
-use reply::{Event as ShimEvent, Executed, Told, encode, encode_executed, encode_refusal};
+use refusal::encode_refusal;
+use reply::{AtGate, Event as ShimEvent, Executed, Told, encode, encode_executed};
 use socket::SocketFile;
 
 /// The interface, described.
@@ -70,6 +72,8 @@ pub(crate) enum Incoming {
     Message(ConnectionId, Vec<u8>),
     /// One is gone, and waits for nothing any more.
     Gone(ConnectionId),
+    /// One answers the gate of the start that its own connection waits for, which shuts it.
+    AnsweredOwnGate(ConnectionId),
 }
 
 /// See the module.
@@ -147,6 +151,9 @@ impl Control {
         if let Some(gone) = self.gone.pop_front() {
             return Some(Incoming::Gone(gone));
         }
+        if let Some(connection) = self.connections.iter_mut().find_map(|one| one.answers_own_gate().then_some(one.id)) {
+            return Some(Incoming::AnsweredOwnGate(connection));
+        }
         let ready = self.connections.iter().position(Connection::is_ready);
         let Some(ready) = ready.filter(|_| self.left > 0) else {
             self.left = CALLS_PER_TURN;
@@ -199,6 +206,14 @@ impl Control {
     pub(crate) fn go_on(&mut self, to: ConnectionId, parameters: &impl Serialize, now: Instant) {
         if let Some(connection) = self.connection(to) {
             connection.send([Part::Text(encode(parameters, true))], now);
+        }
+    }
+
+    /// Answers a start's call with the question whether to go on.
+    #[expect(dead_code, reason = "the monitor serves no generations yet")]
+    pub(crate) fn ask(&mut self, to: ConnectionId, gate: &AtGate, now: Instant) {
+        if let Some(connection) = self.connection(to) {
+            connection.ask([Part::Text(encode(gate, true))], now);
         }
     }
 

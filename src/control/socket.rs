@@ -12,8 +12,9 @@ use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
+use crate::directory::Directory;
 use crate::error::{Context, Error, Result};
-use crate::socket_file::{Directory, Identity, Made};
+use crate::socket_file::{Identity, Made};
 use crate::whole_file::temporary_name;
 
 /// How often a socket that nobody listens on is removed before the start gives up: others may make new ones meanwhile.

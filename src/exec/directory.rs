@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use dunnage_runtime::privileges;
 use nix::unistd::mkdtemp;
 
 use crate::socket_file::MAX_SOCKET_PATH;
@@ -46,6 +47,7 @@ impl Directory {
 
     /// Removes the process, once the runtime has read it.
     pub(super) fn remove_process(&self) {
+        let _raised = privileges::raise();
         // It goes with the directory otherwise.
         let _ = fs::remove_file(self.process());
     }
@@ -69,6 +71,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
+        let _raised = privileges::raise();
         // Nobody else may enter, and somebody may have removed it all the same.
         let _ = fs::remove_dir_all(&self.0);
     }

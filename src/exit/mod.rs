@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use dunnage_runtime::privileges;
 use log::warn;
 
 use crate::cli::Exit;
@@ -16,6 +17,7 @@ impl ExitFiles {
     /// Writes the code to `PERSIST/exit`, then to `EXITDIR/ID`, whose appearance tells the caller. If one cannot be
     /// written, the other still is.
     pub(crate) fn write(exit: &Exit, id: &OsStr, code: i32) -> Self {
+        let _raised = privileges::raise();
         let persist = exit.persist_dir.as_ref().map(|directory| directory.join("exit"));
         let exit_dir = exit.dir.as_ref().map(|directory| directory.join(id));
         Self(persist.into_iter().chain(exit_dir).filter_map(|path| write(&path, code)).collect())

@@ -6,6 +6,8 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 
+use dunnage_runtime::privileges;
+
 use super::append::{Appender, Stopped};
 use super::backups;
 use super::place::Place;
@@ -87,6 +89,7 @@ impl LogFile {
         if !self.regular {
             return Ok(());
         }
+        let _raised = privileges::raise();
         let file = if self.is_at_path() {
             put_new_file(&self.path, &self.rules)?
         } else {
@@ -132,12 +135,9 @@ fn options(flags: i32) -> OpenOptions {
 
 /// Opens the log, or makes it, where the rules allow it.
 fn open_allowed(path: &Path, rules: &Rules) -> io::Result<File> {
-    if rules.allowlist.is_empty() {
-        return open(path, 0);
-    }
     let place = Place::find(path, &rules.allowlist)?;
     // The place is past all links: one that is there now is somebody's trick.
-    open(&place.path(), libc::O_NOFOLLOW)
+    open(&place.path(), if place.is_descriptor() { 0 } else { libc::O_NOFOLLOW })
 }
 
 /// Opens the log without ever blocking.

@@ -2,6 +2,7 @@
 
 mod append;
 mod backups;
+mod copy;
 mod file;
 mod journald;
 mod k8s_file;

@@ -1,11 +1,11 @@
 //! Where a file really is: its directory, held open, and its name in there.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{Error, ErrorKind, Result};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::directory::Directory;
 
 /// As many links as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -16,26 +16,64 @@ pub(super) struct Place {
     /// The directory, by its descriptor.
     dir: PathBuf,
     name: OsString,
-    _held: File,
+    directory: Directory,
 }
 
 impl Place {
     /// Where `path` leads, past all links. There need not be anything. With an allowlist it must be in one of these
     /// directories or below.
     pub(super) fn find(path: &Path, allowlist: &[PathBuf]) -> Result<Self> {
-        let path = follow(path)?;
+        let mut path = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let place = Self::at(&path)?;
+            match place.link()? {
+                None => return place.checked(allowlist),
+                // Relative to where the link is; its directory's own path may have links, which the kernel follows.
+                Some(target) => path = path.parent().unwrap_or(Path::new("/")).join(target),
+            }
+        }
+        Err(Error::from_raw_os_error(libc::ELOOP))
+    }
+
+    fn at(path: &Path) -> Result<Self> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(ErrorKind::IsADirectory.into());
         };
-        let held = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(parent)?;
-        let place = Self { dir: format!("/proc/self/fd/{}", held.as_raw_fd()).into(), name: name.into(), _held: held };
-        // Asked of the directory that is held, not of the path, which may lead elsewhere by now.
-        let dir = fs::read_link(&place.dir)?;
-        if allowlist.is_empty() || allowlist.iter().any(|allowed| is_in(&dir, allowed)) {
-            return Ok(place);
+        let directory = Directory::open(parent)?;
+        Ok(Self { dir: directory.path(), name: name.into(), directory })
+    }
+
+    /// What the link says that is there, if one is and may be followed.
+    fn link(&self) -> Result<Option<PathBuf>> {
+        // A descriptor's link in /proc, as `/dev/stdout` leads to, names what no path may lead to.
+        if self.directory.is_in_proc()? {
+            return Ok(None);
         }
-        let problem = format!("{} is in no directory that --log-allowlist-dir names", dir.join(name).display());
+        match self.directory.read_link(&self.name) {
+            Some(_) if self.directory.is_open_to_others()? => {
+                let problem = "it is a link in a directory that others may write to, which is not followed";
+                Err(Error::new(ErrorKind::PermissionDenied, problem))
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn checked(self, allowlist: &[PathBuf]) -> Result<Self> {
+        if allowlist.is_empty() {
+            return Ok(self);
+        }
+        // Asked of the directory that is held, not of the path, which may lead elsewhere by now.
+        let dir = fs::read_link(&self.dir)?;
+        if allowlist.iter().any(|allowed| is_in(&dir, allowed)) {
+            return Ok(self);
+        }
+        let problem = format!("{} is in no directory that --log-allowlist-dir names", dir.join(&self.name).display());
         Err(Error::new(ErrorKind::PermissionDenied, problem))
+    }
+
+    /// Whether a link that is there now may be followed by the kernel: it is no trick, but a descriptor.
+    pub(super) fn is_descriptor(&self) -> bool {
+        self.directory.is_in_proc().unwrap_or(false)
     }
 
     /// The file's name.
@@ -54,16 +92,6 @@ impl Place {
     }
 }
 
-/// Follows the links at the end of a path; those on the way are the kernel's to follow.
-fn follow(path: &Path) -> Result<PathBuf> {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let Ok(target) = fs::read_link(&path) else { return Ok(path) };
-        path = path.parent().unwrap_or(Path::new("/")).join(target);
-    }
-    Err(Error::from_raw_os_error(libc::ELOOP))
-}
-
 /// Whether a directory is another one or below. One that is not there holds nothing.
 fn is_in(dir: &Path, allowed: &Path) -> bool {
     fs::canonicalize(allowed).is_ok_and(|allowed| dir.starts_with(allowed))
@@ -71,7 +99,8 @@ fn is_in(dir: &Path, allowed: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::super::testing::Scratch;
     use super::*;
@@ -136,6 +165,28 @@ mod tests {
         fs::write(place.beside("log.1"), "here").unwrap();
         assert!(dir.path("allowed/old/log").exists() && dir.path("allowed/old/log.1").exists());
         assert_eq!(fs::read_dir(dir.path("elsewhere")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_a_directory_of_others_is_not_followed() {
+        let dir = Scratch::new();
+        for (name, mode, user, followed) in [
+            ("ours", 0o755, 0, true),
+            ("sticky", 0o1777, 0, false),
+            ("groups", 0o775, 0, false),
+            ("theirs", 0o700, 1000, false),
+        ] {
+            fs::create_dir(dir.path(name)).unwrap();
+            chown(dir.path(name), Some(user), None).unwrap();
+            fs::set_permissions(dir.path(name), Permissions::from_mode(mode)).unwrap();
+            symlink("../target", dir.path(format!("{name}/log"))).unwrap();
+            // Also where it is reached by a link of ours.
+            symlink(format!("{name}/log"), dir.path(format!("to-{name}"))).unwrap();
+            for path in [format!("{name}/log"), format!("to-{name}")] {
+                assert_eq!(Place::find(&dir.path(&path), &[]).is_ok(), followed, "{path}");
+            }
+            assert!(Place::find(&dir.path(format!("{name}/file")), &[]).is_ok(), "{name}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use memchr::memchr;
 
+use super::copy::copy;
 use super::stamp::{FLAG_AT, PREFIX_LEN, Prefix};
 
 /// The most text a record holds.
@@ -97,7 +98,7 @@ impl<'b> Batch<'b> {
             let Some((record, behind)) = room.split_at_mut_checked(piece.record_len()) else { break };
             let (start, text) = record.split_at_mut(PREFIX_LEN);
             start.copy_from_slice(prefix);
-            text[..piece.text.len()].copy_from_slice(piece.text);
+            copy(piece.text, text);
             if !piece.is_line {
                 start[FLAG_AT] = b'P';
                 text[piece.text.len()] = b'\n';

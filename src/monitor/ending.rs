@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use dunnage_runtime::reaper::{ChildId, ExitStatus, Failure};
 use dunnage_runtime::sys::{InheritedFds, Program, Ties};
 use log::{error, info, warn};
+use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{AccessFlags, Pid, access};
@@ -20,13 +21,18 @@ use crate::exit::ExitFiles;
 /// How long attach clients get at most to take the rest of the output.
 const FLUSH_WAIT: Duration = Duration::from_secs(1);
 
+/// How often the exit command is tried, and how long after each other: without it the container's networks and mounts
+/// stay, and what keeps it from starting is mostly over soon, as a lack of descriptors or processes.
+const COMMAND_ATTEMPTS: u32 = 50;
+const COMMAND_PAUSE: Duration = Duration::from_millis(200);
+
 /// How far the end is.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// What others wait for is told; clients take what they have not read yet.
     Flushing { until: Instant, end: End },
-    /// `--exit-delay`: nothing is held but this process itself.
-    Delaying { until: Instant, status: u8 },
+    /// `--exit-delay`, or the exit command could not be started so often: nothing is held but this process itself.
+    Delaying { until: Instant, failures: u32, status: u8 },
     /// The exit command runs: for as long as it likes, or, once the shim was told to end, `until` then. After that it
     /// is killed, and once more waited for.
     Commanding { command: ChildId, until: Option<Instant>, killed: bool, status: u8 },
@@ -145,7 +151,7 @@ impl Monitor {
                 warn!("clients did not take everything in time, or execs go on");
                 self.let_go(end, now);
             }
-            Some(Ending::Delaying { status, .. }) => self.start_command(status, now),
+            Some(Ending::Delaying { failures, status, .. }) => self.start_command(failures, status, now),
             Some(Ending::Commanding { command, killed: false, status, .. }) => {
                 warn!("the exit command does not end: killing it");
                 self.driver.signal_child(&self.event_loop, now, command, Signal::SIGKILL);
@@ -228,21 +234,27 @@ impl Monitor {
             attach.unlink_socket();
         }
         match &self.config.exit.command {
-            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(end.status, now),
+            Some(command) if command.delay.is_zero() || end.hastened => self.start_command(0, end.status, now),
             Some(command) => {
-                self.phase = Phase::Ending(Ending::Delaying { until: now + command.delay, status: end.status });
+                let until = now + command.delay;
+                self.phase = Phase::Ending(Ending::Delaying { until, failures: 0, status: end.status });
             }
             None => self.finish(end.status),
         }
     }
 
-    fn start_command(&mut self, status: u8, now: Instant) {
+    fn start_command(&mut self, failures: u32, status: u8, now: Instant) {
         match self.spawn_command() {
             Ok(Some(command)) => {
                 let until = self.driver.is_shutting_down().then(|| now + self.config.timing.runtime_grace);
                 self.phase = Phase::Ending(Ending::Commanding { command, until, killed: false, status });
             }
             Ok(None) => self.finish(status),
+            Err(failure) if failures + 1 < COMMAND_ATTEMPTS && !self.command_is_in_vain() => {
+                warn!("{failure}: it is tried again");
+                let until = now + COMMAND_PAUSE;
+                self.phase = Phase::Ending(Ending::Delaying { until, failures: failures + 1, status });
+            }
             // As conmon: the container's end is what counts where no command ran.
             Err(failure) => {
                 error!("{failure}");
@@ -271,6 +283,15 @@ impl Monitor {
             listen_pid: false,
         };
         self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
+    }
+
+    /// Whether the exit command is not to be had, or there is no time to try again.
+    fn command_is_in_vain(&self) -> bool {
+        let Some(command) = self.config.exit.command.as_ref().filter(|_| !self.driver.is_shutting_down()) else {
+            return true;
+        };
+        let found = access(&command.path, AccessFlags::X_OK);
+        matches!(found, Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP | Errno::ENAMETOOLONG))
     }
 
     pub(super) fn finish(&mut self, status: u8) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use dunnage_runtime::driver::{RuntimeCall, StartError};
 use dunnage_runtime::event_loop::Event;
+use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Job, Timeout};
 use dunnage_runtime::sys::{Program, Ties};
 use log::{info, warn};
@@ -38,6 +39,8 @@ impl Monitor {
         let (Some(service), Some(socket)) = (&mut self.service, &self.config.control_socket) else { return Ok(()) };
         let id = service.execs.admit(order.max_output).map_err(|reason| Refusal::Busy { reason })?;
         let stall_timeout = self.config.attach.stall_timeout;
+        // For its directory and its socket.
+        let _raised = privileges::raise();
         let launch_failed = |reason: String| Refusal::LaunchFailed { reason };
         let (mut exec, stdio) = Exec::prepare(&self.event_loop, id, order, socket, stall_timeout)
             .map_err(|error| launch_failed(error.to_string()))?;

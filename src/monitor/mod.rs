@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use dunnage_runtime::driver::{Driver, RuntimeCall};
 use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
+use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout};
 use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
 use log::{debug, error, info, warn};
@@ -401,6 +402,8 @@ impl Monitor {
         self.sync.started(pid.as_raw());
         self.phase = Phase::Running(child);
         self.tell_started(pid, now);
+        // Here, as from here on what comes in is the container's and its clients'.
+        privileges::lay_down();
         sys::give_back_memory();
     }
 

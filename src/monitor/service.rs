@@ -26,6 +26,9 @@ use crate::source::Source;
 /// What the container is called as a target.
 pub(super) const CONTAINER: &str = "container";
 
+/// Why a container's shim starts, switches and empties no generations.
+const NO_GENERATIONS: &str = "this shim serves no generations: they need a shim started with --service";
+
 /// All that there is for the control socket.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -118,6 +121,8 @@ impl Monitor {
                 None => return,
                 Some(Incoming::Message(from, message)) => self.handle_message(from, &message, now),
                 Some(Incoming::Gone(client)) => self.forget_client(client, now),
+                // Without generations nobody is asked, so this does not come.
+                Some(Incoming::AnsweredOwnGate(start)) => service.control.close_connection(start),
             }
         }
     }
@@ -190,6 +195,9 @@ impl Monitor {
                 }
             }
             Request::Shutdown { timeout } => self.begin_shutdown(from, timeout, now)?,
+            Request::Generations(_) => {
+                return Err(Refusal::NotSwitchable { reason: NO_GENERATIONS.to_owned() });
+            }
         }
         Ok(())
     }
@@ -255,7 +263,7 @@ impl Monitor {
                 service.control.answer(caller, &Done {}, now);
             } else {
                 let left = left.iter().map(|pid| pid.as_raw()).collect();
-                service.control.refuse(caller, &Refusal::Unproven { left }, now);
+                service.control.refuse(caller, &Refusal::Unproven { left, reason: None }, now);
             }
         }
     }

@@ -1,26 +1,26 @@
 //! The sd_notify(3) proxy: a socket of the container's own, from which the host's gets what may leave the container.
 
 mod filter;
+mod inbox;
 
 use std::fmt;
-use std::fs::{self, Permissions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
-use dunnage_runtime::sys;
 use log::{debug, error, warn};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, sendto, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
+use nix::sys::stat::Mode;
 
+pub(crate) use inbox::{Arrived, Inbox, MAX_MESSAGE};
+
+use crate::directory::Directory;
 use crate::error::{Context, Result};
-use crate::socket_file::{Directory, remove_leftover};
 use crate::source::Source;
-
-/// The longest message that systemd takes.
-const MAX_MESSAGE: usize = 4096;
+use crate::whole_file::temporary_name;
 
 /// How many messages are passed on in one turn.
 const MESSAGES_PER_TURN: usize = 8;
@@ -40,7 +40,7 @@ const NAME: &str = "notify.sock";
 #[derive(Debug)]
 pub(crate) struct NotifyProxy {
     /// The container's socket, which sends to the host's as well.
-    socket: OwnedFd,
+    inbox: Inbox,
     host: UnixAddr,
     quiet_until: Option<Instant>,
 }
@@ -48,15 +48,15 @@ pub(crate) struct NotifyProxy {
 impl NotifyProxy {
     /// Makes the socket in the bundle, in place of what an earlier run left, and starts to watch it.
     pub(crate) fn create(event_loop: &EventLoop<Source>, bundle: &Path, host: UnixAddr) -> Result<Self> {
-        let socket = bind_in(&bundle.join(DIRECTORY))?;
-        event_loop.watch(&socket, Source::Notify, Interest::READABLE).context(|| "cannot watch the notify socket")?;
-        Ok(Self { socket, host, quiet_until: None })
+        let inbox = Inbox(bind_in(bundle)?);
+        event_loop.watch(&inbox.0, Source::Notify, Interest::READABLE).context(|| "cannot watch the notify socket")?;
+        Ok(Self { inbox, host, quiet_until: None })
     }
 
     /// Passes on what the container sent.
     pub(crate) fn handle(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
         if self.pass_on(MESSAGES_PER_TURN, now)
-            && let Err(error) = event_loop.rearm(&self.socket, Source::Notify, Interest::READABLE)
+            && let Err(error) = event_loop.rearm(&self.inbox.0, Source::Notify, Interest::READABLE)
         {
             error!("cannot watch the notify socket any more: {error}");
         }
@@ -69,7 +69,7 @@ impl NotifyProxy {
 
     /// Stops watching. The socket's file stays, as with conmon: it is the caller's directory.
     pub(crate) fn close(self, event_loop: &EventLoop<Source>) {
-        event_loop.unwatch(&self.socket);
+        event_loop.unwatch(&self.inbox.0);
     }
 
     /// Whether there may be more than these.
@@ -89,22 +89,17 @@ impl NotifyProxy {
     }
 
     fn pass_message(&mut self, now: Instant) -> io::Result<()> {
-        // One byte more, which tells that a message was cut.
         let mut buffer = [0; MAX_MESSAGE + 1];
-        // Descriptors are closed at once: the closing tells systemd-notify that its message has arrived.
-        let (length, _) = sys::receive_fds(&self.socket, &mut buffer)?;
-        if length > MAX_MESSAGE {
-            self.warn(now, format_args!("the container sent a notification that is too long for systemd"));
-            return Ok(());
-        }
-        let message = filter::filter(&mut buffer[..length]);
-        if message.is_empty() {
-            debug!("the container sent a notification of which nothing may pass");
-            return Ok(());
-        }
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        if let Err(error) = sendto(self.socket.as_raw_fd(), message, &self.host, flags) {
-            self.warn(now, format_args!("cannot pass on the container's notifications: {}", error.desc()));
+        match self.inbox.receive(&mut buffer)? {
+            Arrived::Message(message) => {
+                if let Err(error) = self.inbox.send(message, &self.host) {
+                    self.warn(now, format_args!("cannot pass on the container's notifications: {}", error.desc()));
+                }
+            }
+            Arrived::TooLong => {
+                self.warn(now, format_args!("the container sent a notification that is too long for systemd"));
+            }
+            Arrived::Nothing => debug!("the container sent a notification of which nothing may pass"),
         }
         Ok(())
     }
@@ -117,33 +112,74 @@ impl NotifyProxy {
     }
 }
 
-/// A socket to which any user of the container can send.
-fn bind_in(directory: &Path) -> Result<OwnedFd> {
-    let path = directory.join(NAME);
-    remove_leftover(&path)?;
+/// A socket to which any user of the container can send. It gets its mode in the bundle and is then moved to where the
+/// container sees it: there its file could be another one by then.
+fn bind_in(bundle: &Path) -> Result<OwnedFd> {
     let bound = || {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-        Directory::open(directory)?.bind(&socket, NAME.as_ref())?;
+        let shared = Directory::open(&bundle.join(DIRECTORY))?;
+        let bundle = Directory::open(bundle)?;
+        let temporary = temporary_name(NAME.as_ref(), &process::id().to_string());
+        // Of a process that had this PID.
+        let _ = bundle.remove(&temporary);
+        bundle.bind(&socket, &temporary)?;
         // Afterwards, as the umask has its say in what bind makes.
-        fs::set_permissions(&path, Permissions::from_mode(0o777))?;
-        Ok::<_, io::Error>(socket)
+        let placed = bundle
+            .set_mode(&temporary, Mode::from_bits_truncate(0o777))
+            .and_then(|()| bundle.rename_into(&temporary, &shared, NAME.as_ref()));
+        if placed.is_err() {
+            let _ = bundle.remove(&temporary);
+        }
+        placed.map(|()| socket)
     };
-    bound().context(|| format!("cannot make the socket {}", path.display()))
+    bound().context(|| format!("cannot make the socket {}", bundle.join(DIRECTORY).join(NAME).display()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::{IoSlice, Read};
+    use std::os::fd::AsRawFd;
     use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
     use std::os::unix::net::{SocketAddr, UnixDatagram};
     use std::path::PathBuf;
-    use std::{env, process};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::{env, fs};
 
-    use nix::sys::socket::{ControlMessage, sendmsg};
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
     use super::*;
+
+    #[test]
+    fn what_the_container_puts_in_its_directory_gets_no_other_mode() {
+        let scene = Scene::new("tricks");
+        let victim = scene.directory.join("victim");
+        fs::write(&victim, "secret").unwrap();
+        fs::set_permissions(&victim, Permissions::from_mode(0o600)).unwrap();
+        let socket = scene.bundle.join(DIRECTORY).join(NAME);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // A container that is quicker than the shim, some of the time.
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = fs::remove_file(&socket);
+                    let _ = fs::hard_link(&victim, &socket);
+                    let _ = fs::remove_file(&socket);
+                    let _ = symlink(&victim, &socket);
+                }
+            });
+            for _ in 0..500 {
+                scene.proxy();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::metadata(&victim).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read(&victim).unwrap(), b"secret");
+        assert_eq!(fs::read_dir(&scene.bundle).unwrap().count(), 1, "something is left beside its directory");
+    }
 
     /// A bundle and a host's socket, in a directory that goes with them.
     struct Scene {
@@ -295,7 +331,7 @@ mod tests {
         let mut turns = 0;
         let mut events = dunnage_runtime::event_loop::Events::with_capacity(4);
         let mut event_loop = EventLoop::new().unwrap();
-        event_loop.watch(&proxy.socket, Source::Notify, Interest::READABLE).unwrap();
+        event_loop.watch(&proxy.inbox.0, Source::Notify, Interest::READABLE).unwrap();
         while scene.arrived().is_empty() {
             let deadline = Instant::now() + Duration::from_secs(10);
             event_loop.wait(&mut events, Some(deadline)).unwrap();

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
+use dunnage_runtime::privileges;
 use log::{debug, info, warn};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::cgroup::{Cgroup, Controller, Version};
@@ -97,8 +99,13 @@ impl OomWatch {
 /// Leaves the mark by which callers learn of it: an empty file `oom` in each directory.
 pub(crate) fn mark<'a>(directories: impl IntoIterator<Item = &'a Path>) {
     info!("the container ran out of memory");
+    let _raised = privileges::raise();
     for path in directories.into_iter().map(|directory| directory.join("oom")) {
-        if let Err(error) = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(&path) {
+        // What is there already may be anything.
+        let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o644).custom_flags(flags);
+        if let Err(error) = options.open(&path) {
             warn!("cannot make {}: {error}", path.display());
         }
     }
@@ -135,9 +142,12 @@ fn read(counters: &File) -> io::Result<Counters> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::process;
     use std::{env, fs};
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
 
     use super::*;
 
@@ -205,6 +215,18 @@ mod tests {
             let metadata = fs::metadata(&mark).unwrap();
             assert_eq!((metadata.len(), metadata.permissions().mode() & 0o133), (0, 0), "{}", mark.display());
         }
+    }
+
+    #[test]
+    fn the_mark_goes_where_it_belongs_and_waits_for_nobody() {
+        let directory = Directory::new("tricks");
+        for name in ["link", "fifo"] {
+            fs::create_dir(directory.0.join(name)).unwrap();
+        }
+        symlink("../elsewhere", directory.0.join("link/oom")).unwrap();
+        mkfifo(&directory.0.join("fifo/oom"), Mode::S_IRWXU).unwrap();
+        mark(["link", "fifo"].map(|name| directory.0.join(name)).iter().map(PathBuf::as_path));
+        assert!(!directory.0.join("elsewhere").exists());
     }
 
     #[test]

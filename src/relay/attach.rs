@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use nix::sys::socket::SockType;
 use nix::sys::stat::Mode;
 
+use crate::directory::Directory;
 use crate::error::{Context, Result};
-use crate::socket_file::{Directory, MAX_SOCKET_PATH, Made, remove_leftover};
+use crate::socket_file::{MAX_SOCKET_PATH, Made, remove_leftover};
 
 /// The name of the socket.
 const NAME: &str = "attach";

@@ -47,6 +47,8 @@ pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
         },
         Detach::Sync => GoAhead::default(),
     };
+    // While there still is an stderr to say so.
+    prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
     // Fails for the leader of a group, as a --sync shim may be one: nothing depends on it.
     if let Err(errno) = setsid() {
         debug!("no session of its own: {}", errno.desc());
@@ -54,7 +56,6 @@ pub(crate) fn detach(how: &Detach, stdio: Stdio) -> Result<Side> {
     if stdio != Stdio::Passthrough {
         replace_stdio(&null)?;
     }
-    prctl::set_child_subreaper(true).context(|| "cannot become a subreaper")?;
     Ok(Side::Long(go_ahead))
 }
 

@@ -129,24 +129,32 @@ impl AttachPipe {
 }
 
 fn send(fd: &OwnedFd, message: &str) {
-    // A write that a pipe has room for does not block. One page free is room for any message.
-    let mut ready = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
     let deadline = Instant::now() + WRITE_WAIT;
-    let polled = loop {
+    loop {
+        if !has_room(fd, deadline) {
+            return warn!("the caller does not read its pipe: not told {}", message.trim_end());
+        }
+        let told = message.trim_end();
+        match write(fd, message.as_bytes()) {
+            Ok(_) => return,
+            // The caller may have made it nonblocking.
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(Errno::EPIPE) => return warn!("the caller has closed its pipe: not told {told}"),
+            Err(errno) => return warn!("cannot write to the caller's pipe: {}: not told {told}", errno.desc()),
+        }
+    }
+}
+
+/// Whether a write would not block before the deadline. One page free is room for any message.
+fn has_room(fd: &OwnedFd, deadline: Instant) -> bool {
+    let mut ready = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
+    loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // It is a second at most, which fits.
         match poll(&mut ready, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)) {
             Err(Errno::EINTR) => {}
-            polled => break polled,
+            polled => return polled != Ok(0),
         }
-    };
-    match polled {
-        Ok(0) => warn!("the caller does not read its pipe: not told {}", message.trim_end()),
-        _ => match write(fd, message.as_bytes()) {
-            Ok(_) => {}
-            Err(Errno::EPIPE) => warn!("the caller has closed its pipe: not told {}", message.trim_end()),
-            Err(errno) => warn!("cannot write to the caller's pipe: {}: not told {}", errno.desc(), message.trim_end()),
-        },
     }
 }
 

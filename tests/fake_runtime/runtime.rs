@@ -22,7 +22,7 @@ use std::process::exit;
 use std::{env, fs};
 
 use dunnage_testing::script::{self, Script};
-use dunnage_testing::{Facts, Wire};
+use dunnage_testing::{Facts, Wire, command_line};
 use steps::Process;
 
 /// The standard library's own `main` would set SIGPIPE to be ignored and replace closed standard streams; a runtime
@@ -30,7 +30,7 @@ use steps::Process;
 // SAFETY: the only symbol of this name; it has the C signature.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
-    match run(&env::args_os().skip(1).collect::<Vec<_>>()) {
+    match command_line().map_err(Into::into).and_then(|words| run(&words[1..])) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("fake-runtime: {error}");

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpgid};
 
 use crate::event_loop::{EventLoop, Interest, Source};
+use crate::privileges;
 use crate::reaper::{
     Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Snapshot, Timing,
     Walk,
@@ -112,6 +114,8 @@ pub struct Driver {
     next_broadcast: u32,
     outcomes: VecDeque<Outcome>,
     next_watched: u32,
+    /// A process is not watched whose SIGCHLD may have been seen before it was known.
+    look_again: bool,
     orphans_swept: u64,
     runtimes_killed: u64,
 }
@@ -167,6 +171,7 @@ impl Driver {
             next_broadcast: 0,
             outcomes: VecDeque::new(),
             next_watched: 0,
+            look_again: false,
             orphans_swept: 0,
             runtimes_killed: 0,
         }
@@ -253,13 +258,18 @@ impl Driver {
 
     /// SIGCHLD arrived. To be called after the exits of the same round, whose processes have their owners.
     pub fn handle_sigchld<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
+        self.look_at_unwatched(event_loop, now);
+        self.reaper.handle_sigchld(now);
+        self.carry_out(event_loop, now);
+    }
+
+    /// Sees which of the processes that the event loop cannot watch have ended.
+    fn look_at_unwatched<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
         let unwatched: Vec<Watched> =
             self.processes.iter().filter(|process| !process.is_watched).map(|process| process.watched).collect();
         for watched in unwatched {
             self.handle_exit(event_loop, now, watched);
         }
-        self.reaper.handle_sigchld(now);
-        self.carry_out(event_loop, now);
     }
 
     /// Whether a shutdown with a deadline has begun.
@@ -379,6 +389,7 @@ impl Driver {
 
     fn carry_out<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
         while let Some(action) = self.reaper.poll_action() {
+            let _raised = needs_privileges(&action).then(privileges::raise);
             match action {
                 Action::KillRuntime(call) => self.kill_runtime(call),
                 Action::SignalRuntime(call, signal) => self.signal(Role::Runtime(call), signal),
@@ -423,6 +434,9 @@ impl Driver {
                 Action::Report(outcome) => self.report(outcome),
             }
         }
+        if mem::take(&mut self.look_again) {
+            self.look_at_unwatched(event_loop, now);
+        }
     }
 
     fn watch<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, role: Role, pid: Pid, pidfd: Pidfd) {
@@ -432,6 +446,7 @@ impl Driver {
         if let Err(error) = &watch {
             // At the user's limit of watches, or without memory.
             warn!("cannot watch process {pid}, whose end is noticed at the next SIGCHLD: {error}");
+            self.look_again = true;
         }
         self.processes.push(Process { watched, role, pid, pidfd, is_watched: watch.is_ok() });
     }
@@ -601,6 +616,29 @@ impl Driver {
             self.calls.retain(|files| files.id != call);
         }
         self.outcomes.push_back(outcome);
+    }
+}
+
+/// Whether it reads files or signals processes, which may be another user's.
+fn needs_privileges(action: &Action) -> bool {
+    match action {
+        Action::KillRuntime(_)
+        | Action::SignalRuntime(..)
+        | Action::ReadPidFile(_)
+        | Action::Examine(..)
+        | Action::KillProcess(_)
+        | Action::SignalChild(..)
+        | Action::KillChild(_)
+        | Action::StopTree(_)
+        | Action::KillTree(_)
+        | Action::ListZombies => true,
+        Action::AbandonRuntime(_)
+        | Action::AbandonProcess(_)
+        | Action::Register(..)
+        | Action::Collect(_)
+        | Action::ForgetChild(_)
+        | Action::ReapOrphan(_)
+        | Action::Report(_) => false,
     }
 }
 

@@ -9,9 +9,9 @@ unsafe extern "C" {
 
 /// By how many seconds local time is ahead of UTC at `seconds` after the epoch, as TZ or /etc/localtime say now.
 ///
-/// Looks at the files again where they may have changed, so not for each time stamp.
+/// Reads /etc/localtime the first time. The zone that the machine is moved to later is that of later processes.
 #[must_use]
-pub fn utc_offset(seconds: libc::time_t) -> i64 {
+pub fn utc_offset(seconds: i64) -> i64 {
     let mut local = MaybeUninit::uninit();
     // SAFETY: reads the environment, which a process of one thread does not change meanwhile.
     unsafe { tzset() };
@@ -32,8 +32,8 @@ mod tests {
 
     use super::*;
 
-    const JANUARY: libc::time_t = 1_799_971_200; // 2027-01-15
-    const JULY: libc::time_t = 1_815_609_600; // 2027-07-15
+    const JANUARY: i64 = 1_799_971_200; // 2027-01-15
+    const JULY: i64 = 1_815_609_600; // 2027-07-15
     const ROLE: &str = "DUNNAGE_TEST_OFFSETS";
 
     #[test]

@@ -16,7 +16,7 @@ use crate::reaper::ExitStatus;
 const SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
 
 /// `PIDFD_GET_INFO`: `_IOWR(0xFF, 11, struct pidfd_info)` in the size that it first had, from kernel 6.13.
-const GET_INFO: libc::Ioctl = (3 << 30) | ((mem::size_of::<Info>() as libc::Ioctl) << 16) | (0xff << 8) | 0x0b;
+const GET_INFO: libc::Ioctl = nix::request_code_readwrite!(0xff, 11, mem::size_of::<Info>());
 
 /// `PIDFD_INFO_EXIT`: asks for the exit status, from kernel 6.15.
 const INFO_EXIT: u64 = 1 << 3;
@@ -143,8 +143,14 @@ pub fn is_zombie(pid: Pid) -> bool {
 fn wait((kind, id): (libc::idtype_t, libc::id_t), flags: libc::c_int) -> Result<Option<ExitStatus>, Errno> {
     // SAFETY: all zeroes is a valid siginfo_t.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | flags;
     // SAFETY: `info` is writable and lives through the call.
-    Errno::result(unsafe { libc::waitid(kind, id, &raw mut info, libc::WEXITED | libc::WNOHANG | flags) })?;
+    while let Err(errno) = Errno::result(unsafe { libc::waitid(kind, id, &raw mut info, flags) }) {
+        // It does not wait, so nothing should interrupt it: but a status is not given up for that.
+        if errno != Errno::EINTR {
+            return Err(errno);
+        }
+    }
     // SAFETY: waitid(2) leaves the zeroes, or fills in the fields that belong to SIGCHLD.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     Ok(match (pid, info.si_code) {

@@ -13,18 +13,14 @@ const MAX_FDS: usize = 4;
 /// Control data must begin where a `cmsghdr` may.
 #[repr(C)]
 union ControlBuffer {
-    bytes: [u8; control_space()],
+    bytes: [u8; CONTROL_SPACE as usize],
     _aligned: libc::cmsghdr,
 }
 
 /// What [`MAX_FDS`] descriptors take up with their header.
-const fn control_space() -> usize {
-    // A handful of descriptors is far below u32::MAX bytes.
-    #[expect(clippy::cast_possible_truncation)]
-    let payload = (MAX_FDS * mem::size_of::<RawFd>()) as u32;
-    // SAFETY: pure arithmetic.
-    unsafe { libc::CMSG_SPACE(payload) as usize }
-}
+// A handful of descriptors is far below u32::MAX bytes. SAFETY: pure arithmetic.
+#[expect(clippy::cast_possible_truncation)]
+const CONTROL_SPACE: libc::c_uint = unsafe { libc::CMSG_SPACE((MAX_FDS * mem::size_of::<RawFd>()) as libc::c_uint) };
 
 /// Takes the next connection, close-on-exec and nonblocking.
 pub fn accept(listener: &impl AsFd) -> io::Result<OwnedFd> {
@@ -43,14 +39,14 @@ pub fn accept(listener: &impl AsFd) -> io::Result<OwnedFd> {
 // Not nix's recvmsg: where a message had more descriptors than fit, or the table was full, that one refuses to show
 // the ones that were installed, and they would stay open for good.
 pub fn receive_fds(socket: &impl AsFd, data: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut control = ControlBuffer { bytes: [0; control_space()] };
+    let mut control = ControlBuffer { bytes: [0; CONTROL_SPACE as usize] };
     let mut piece = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
     // SAFETY: all zeroes is a valid, empty msghdr.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut piece;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = mem::size_of::<ControlBuffer>() as _;
+    message.msg_controllen = CONTROL_SPACE as _;
 
     // SAFETY: `message` points at live buffers and gives their true lengths.
     let received = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };

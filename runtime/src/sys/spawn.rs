@@ -14,6 +14,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use super::pidfd::Pidfd;
+use crate::privileges;
 
 /// What [`detach`] returned into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,8 @@ impl Program<'_> {
             oom_score_adj: self.oom_score_adj.map(Decimal::new),
             parent: Pid::this(),
         };
+        // To execute it as anybody else would, whatever it is behind.
+        let _raised = privileges::raise();
         // What arrives before the child has let go of this process's handlers is kept for the program: they would note
         // it in memory that nobody looks at.
         let mut own_mask = SigSet::empty();

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
+use dunnage_runtime::privileges;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket};
 
@@ -57,6 +58,7 @@ impl Socket {
     fn connect(&self) -> nix::Result<OwnedFd> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+        let _raised = privileges::raise();
         connect(socket.as_raw_fd(), &self.address)?;
         Ok(socket)
     }

@@ -1,11 +1,12 @@
 //! The driver on real files.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, thread};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -855,4 +856,38 @@ fn n02_reopening_and_rotating_hold_to_them_too() {
         assert_eq!(fs::read_dir(&outside).unwrap().count(), before, "{name}");
         assert_eq!(Records::of(allowed.join("old/log")).joined("stdout"), b"one\ntwo\nthree\nfour\n", "{name}");
     }
+}
+
+#[test]
+fn a_log_in_a_directory_of_others_leads_nowhere_else() {
+    let dir = Scratch::new();
+    let shared = dir.path("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, Permissions::from_mode(0o777)).unwrap();
+    let (log, victim) = (shared.join("log"), dir.path("victim"));
+    fs::write(&victim, "secret").unwrap();
+    let done = AtomicBool::new(false);
+    let mut opened = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = symlink(&victim, &log);
+                let _ = fs::remove_file(&log);
+                // Time for the other one to find nothing, or its own file.
+                thread::yield_now();
+            }
+        });
+        for _ in 0..2000 {
+            let Ok(mut file) = K8sFile::open(&K8sFileOptions { path: log.clone(), ..K8sFileOptions::default() }) else {
+                continue;
+            };
+            opened += 1;
+            file.write(Stdout, b"output\n");
+            file.reopen();
+            file.write(Stdout, b"more\n");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read(&victim).unwrap(), b"secret");
+    assert!(opened > 0, "the attacker was always quicker, so nothing was tried");
 }

@@ -1,6 +1,7 @@
 //! What a process was started with, as it sees it itself, and what a directory holds.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -52,7 +53,7 @@ impl Facts {
     pub fn collect() -> io::Result<Self> {
         let id = |pid: nix::unistd::Pid| pid.as_raw();
         Ok(Self {
-            argv: env::args_os().map(|arg| lossy(&arg.into_vec())).collect(),
+            argv: command_line()?.into_iter().map(|arg| lossy(&arg.into_vec())).collect(),
             env: env::vars_os().map(|(name, value)| (lossy(name.as_bytes()), lossy(value.as_bytes()))).collect(),
             cwd: lossy(fs::read_link("/proc/self/cwd")?.as_os_str().as_bytes()),
             fds: descriptors(Path::new("/proc/self"))?,
@@ -70,6 +71,14 @@ impl Facts {
         let mask = self.status.get(set).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
         (1..32).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
     }
+}
+
+/// This process's command line. Not by way of `std::env`, which in a program with musl knows it only after Rust's own `main`.
+pub fn command_line() -> io::Result<Vec<OsString>> {
+    let mut text = fs::read("/proc/self/cmdline")?;
+    // Each word ends in a NUL.
+    text.pop();
+    Ok(text.split(|&byte| byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect())
 }
 
 /// The descriptors of a process, by its directory in /proc.

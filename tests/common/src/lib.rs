@@ -32,7 +32,7 @@ mod wire;
 
 pub use cgroups::without_hybrid_cgroups;
 pub use client::{Client, Output};
-pub use facts::{Facts, Fd, descriptors, mode, status, tree};
+pub use facts::{Facts, Fd, command_line, descriptors, mode, status, tree};
 pub use journal::{Journal, JournalEntry};
 pub use log::{Entry, Log};
 pub use monitor::{Monitor, SyncPipe};

@@ -46,7 +46,10 @@ impl Tool {
             if modified(&path) < sources.into_iter().max().flatten() {
                 let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
                 cargo.args(["build", "--quiet", "--example", "fake-runtime"]).current_dir(root);
-                cargo.arg("--target-dir").arg(built().join(".."));
+                // TARGET-DIR/TARGET/PROFILE
+                let [target, target_dir] = [1, 2].map(|up| built().ancestors().nth(up).map(Path::to_owned));
+                cargo.arg("--target").args(target.as_deref().and_then(Path::file_name));
+                cargo.arg("--target-dir").args(target_dir);
                 if built().ends_with("release") {
                     cargo.arg("--release");
                 }
@@ -62,7 +65,7 @@ impl Tool {
 /// The directory where cargo puts binaries: the one above that of the running test.
 fn built() -> PathBuf {
     let test = env::current_exe().expect("a test knows its own path");
-    test.ancestors().nth(2).expect("a test is at target/PROFILE/deps/NAME").to_owned()
+    test.ancestors().nth(2).expect("a test is at TARGET-DIR/TARGET/PROFILE/deps/NAME").to_owned()
 }
 
 fn newest(dir: &Path) -> Option<SystemTime> {

@@ -9,13 +9,19 @@
 
 #![no_main]
 
+// The bare loop copies as dunnage does.
+#[path = "../../../../src/log/copy.rs"]
+mod copy;
+
 use std::env;
-use std::ffi::{OsStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
 
+use copy::copy;
 use memchr::memchr;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
@@ -25,10 +31,19 @@ use nix::unistd::{ForkResult, fork, pause};
 const BLOCK: usize = 64 << 10;
 
 /// The standard library's own `main` would cost each start a dozen system calls, which are not the monitor's.
+///
+/// # Safety
+///
+/// The C library calls it, with `count` strings.
 // SAFETY: the only symbol of this name; it has the C signature.
 #[unsafe(no_mangle)]
-pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
-    match run() {
+pub unsafe extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
+    // Musl tells the standard library nothing of the command line.
+    let args = (1..usize::try_from(count).unwrap_or(0)).map(|place| {
+        // SAFETY: there are `count` C strings, which live as long as the process.
+        OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(place)) }.to_bytes())
+    });
+    match run(&args.collect::<Vec<_>>()) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("bench-runtime: {error}");
@@ -37,12 +52,11 @@ pub extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {
     }
 }
 
-fn run() -> io::Result<()> {
-    let args: Vec<_> = env::args_os().skip(1).collect();
-    match args.as_slice() {
+fn run(args: &[&OsStr]) -> io::Result<()> {
+    match *args {
         [mode, steps] if mode == "payload" => payload(&steps.to_string_lossy()),
         [mode, file] if mode == "limit" => limit(&File::create(file)?),
-        _ => create(args.iter().skip_while(|arg| *arg != "--pid-file").nth(1).map(AsRef::as_ref)),
+        _ => create(args.iter().skip_while(|arg| **arg != "--pid-file").nth(1).copied()),
     }
 }
 
@@ -165,9 +179,9 @@ fn limit(mut file: &File) -> io::Result<()> {
                 file.write_all(&output[..used])?;
                 used = 0;
             }
-            output[used..used + stamp.len()].copy_from_slice(&stamp);
+            copy(&stamp, &mut output[used..]);
             used += stamp.len();
-            output[used..used + line].copy_from_slice(&rest[..line]);
+            copy(&rest[..line], &mut output[used..]);
             used += line;
             rest = &rest[line..];
         }

@@ -1,0 +1,56 @@
+//! Copies of a line's size.
+//!
+//! A call of memcpy(3) costs more than the copy of a line does, and musl's more than most: it copies by `rep movsq`, which
+//! takes its time to begin.
+
+/// From this length on memcpy(3) copies.
+const LONG: usize = 256;
+
+/// Copies `from` to the beginning of `to`, which has room for it.
+#[inline]
+pub(super) fn copy(from: &[u8], to: &mut [u8]) {
+    let to = &mut to[..from.len()];
+    match from.len() {
+        LONG.. => to.copy_from_slice(from),
+        128.. => copy_ends::<128>(from, to),
+        64.. => copy_ends::<64>(from, to),
+        32.. => copy_ends::<32>(from, to),
+        16.. => copy_ends::<16>(from, to),
+        8.. => copy_ends::<8>(from, to),
+        4.. => copy_ends::<4>(from, to),
+        2.. => copy_ends::<2>(from, to),
+        1 => to[0] = from[0],
+        0 => {}
+    }
+}
+
+/// Copies what is `N` to twice as many bytes long: the first and the last `N`, which may overlap. A copy of fixed size is a
+/// few moves of the processor's largest registers.
+#[inline]
+fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+        *to = *from;
+    }
+    if let (Some(from), Some(to)) = (from.last_chunk::<N>(), to.last_chunk_mut::<N>()) {
+        *to = *from;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_is_all_of_it_and_nothing_else() {
+        let bytes: Vec<u8> = (0..251).cycle().take(2 * LONG).collect();
+        for start in 0..16 {
+            for len in 0..=LONG + 64 {
+                let mut to = vec![255; len + 32];
+                let from = &bytes[start..start + len];
+                copy(from, &mut to[16..]);
+                assert!(to[16..16 + len] == *from, "{len} bytes from {start}");
+                assert!(to[..16].iter().chain(&to[16 + len..]).all(|&byte| byte == 255), "beside {len} bytes");
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Capabilities: none in effect while a container runs, and all of them where they are needed.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use dunnage_testing::wait::{self, Deadline};
+use dunnage_testing::{Sandbox, Script, Step, Tool};
+use nix::libc;
+
+/// Somebody who is not root.
+const USER: u32 = 1000;
+
+/// A set of capabilities, as the kernel shows it in `/proc/PID/status`.
+fn capabilities(status: &Path, set: &str) -> String {
+    let text = fs::read_to_string(status).expect("a living process");
+    let line = text.lines().find_map(|line| line.strip_prefix(set)).expect("a set of capabilities");
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+/// The tests' own.
+fn own(set: &str) -> String {
+    capabilities(Path::new("/proc/self/status"), set)
+}
+
+/// A directory that only the user can use, and those who need no permission.
+fn private_directory(sandbox: &Sandbox, name: &str) -> PathBuf {
+    let path = sandbox.root().join(name);
+    fs::create_dir(&path).expect("a directory");
+    chown(&path, Some(USER), Some(USER)).expect("a user's directory");
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("a mode");
+    path
+}
+
+#[test]
+fn none_is_in_effect_while_a_container_runs_and_programs_get_all_of_them() {
+    let sandbox = Sandbox::with(&Script::new([Step::wait("end")]));
+    let end = sandbox.event("end");
+    let seen = sandbox.root().join("seen");
+    let command = [Step::shell(&format!("cp /proc/self/status {}", seen.display()))];
+    let mut monitor = sandbox.monitor(&Tool::under_test()).exit_command(&command).start();
+    let container = monitor.payload();
+    let status = monitor.long().proc_dir().join("status");
+    let none = "0".repeat(16);
+    wait::eventually(Deadline::usual(), "a shim without capabilities in effect", || {
+        capabilities(&status, "CapEff") == none
+    });
+    for set in ["CapPrm", "CapInh", "CapBnd", "CapAmb"] {
+        assert_eq!(capabilities(&status, set), own(set), "{set}");
+    }
+    assert_eq!(capabilities(&container.proc_dir().join("status"), "CapEff"), own("CapEff"));
+    end.fire();
+    monitor.end();
+    assert_eq!(capabilities(&seen, "CapEff"), own("CapEff"));
+}
+
+#[test]
+fn what_is_another_users_is_still_signalled_and_written() {
+    let shell = format!("exec setpriv --reuid {USER} --regid {USER} --clear-groups sleep 1000");
+    let sandbox = Sandbox::with(&Script::new([Step::out("before\n"), Step::shell(&shell)]));
+    let [logs, exits, persist] =
+        ["logs", "exits-of-user", "persist-of-user"].map(|name| private_directory(&sandbox, name));
+    let log = logs.join("log");
+    let monitor = sandbox
+        .monitor(&Tool::under_test())
+        .option("--log-path", format!("k8s-file:{}", log.display()))
+        .option("--exit-dir", &exits)
+        .option("--persist-dir", &persist);
+    let mut monitor = monitor.start();
+    let container = monitor.payload();
+    let user = format!("Uid:\t{USER}");
+    wait::eventually(Deadline::usual(), "a container of another user", || {
+        fs::read_to_string(container.proc_dir().join("status")).is_ok_and(|status| status.contains(&user))
+    });
+    wait::eventually(Deadline::usual(), "a log", || fs::read_to_string(&log).is_ok_and(|log| log.contains("before")));
+    let status = monitor.long().proc_dir().join("status");
+    wait::eventually(Deadline::usual(), "a shim without capabilities in effect", || {
+        capabilities(&status, "CapEff") == "0".repeat(16)
+    });
+
+    // A new log.
+    fs::rename(&log, logs.join("old")).expect("a log");
+    monitor.long().signal(libc::SIGUSR1);
+    wait::file_exists(&log, Deadline::usual());
+    // The signal is passed on.
+    monitor.long().signal(libc::SIGTERM);
+    let exit = exits.join(sandbox.id());
+    assert_eq!(wait::file_exists(&exit, Deadline::usual()), b"143");
+    assert_eq!(fs::read(persist.join("exit")).expect("an exit file"), b"143");
+    monitor.end();
+}
