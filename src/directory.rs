@@ -94,7 +94,7 @@ impl Directory {
 
     /// Gives two files each other's name, in one step.
     pub(crate) fn exchange(&self, one: &OsStr, other: &OsStr) -> io::Result<()> {
-        Ok(renameat2(&self.0, one, &self.0, other, RenameFlags::RENAME_EXCHANGE)?)
+        sys::exchange_names(&self.0, one, other)
     }
 
     /// Gives a file another mode. Only where nobody else can put a link in its place.

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod cgroup;
 pub mod deadlines;
 pub mod driver;
 pub mod event_loop;

@@ -11,14 +11,16 @@ mod signals;
 mod socket;
 mod spawn;
 mod terminal;
+mod xattr;
 
 pub use inherited::InheritedFds;
 pub use local_time::utc_offset;
 pub use memory::give_back_memory;
 pub use pages::Pages;
 pub use pidfd::{Pidfd, is_zombie, reap_zombie};
-pub use rename::rename_to_free_name;
+pub use rename::{exchange_names, rename_to_free_name};
 pub use signals::Signals;
 pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
 pub use terminal::{set_window_size, unread_bytes};
+pub use xattr::{has_attribute, set_attribute};

@@ -6,7 +6,8 @@ use nix::unistd::Pid;
 
 use super::kernel::{State, Time, Uid};
 use super::reaper::{ExitStatus, Failure, Kinship, PidFile};
-use super::world::{Fault, Role, World};
+use super::search::Fault;
+use super::world::{Role, World};
 
 /// How much later than its bound a thing may be seen: a flood of SIGCHLD is looked at every 50 ms, a tree is stopped in
 /// 200 ms, and slices take a moment.

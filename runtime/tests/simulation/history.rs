@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::kernel::{Plan, Time};
 use super::random::Random;
 use super::reaper::Timing;
+use super::search::{Fault, Scenario};
+use super::world;
 
 /// One history.
 #[derive(Clone, Debug)]
@@ -124,6 +126,36 @@ pub(super) enum Text {
     /// The runtime's own PID.
     Runtime,
     Number(i32),
+}
+
+impl Scenario for History {
+    const TEST: &'static str = "reapers";
+
+    fn draw(seed: u64) -> Self {
+        History::draw(seed)
+    }
+
+    fn play(&self) -> Result<(), Fault> {
+        world::play(self)
+    }
+
+    fn trace(&self) -> Vec<String> {
+        world::trace(self)
+    }
+
+    fn describe(&self) -> String {
+        format!("pid_max {}, old kernel: {}, {:?}", self.pid_max, self.old_kernel, self.bounds)
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.steps.iter().map(|step| format!("{:>8} ms  {:?}", step.at, step.what)).collect()
+    }
+
+    fn without_step(&self, position: usize) -> Self {
+        let mut shorter = self.clone();
+        shorter.steps.remove(position);
+        shorter
+    }
 }
 
 impl Bounds {

@@ -14,12 +14,10 @@ use super::random::mix;
 use super::reaper::{
     Action, CallId, CallSpec, ChildId, ExitStatus, Job, Kinship, Outcome, PidFile, Reaper, Timeout, Walk,
 };
+use super::search::Fault;
 
 /// How many processes of a tree one slice sees to.
 const TREE_SLICE: usize = 4;
-
-/// What is wrong, in words.
-pub(super) type Fault = String;
 
 /// What a watched process is to the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
