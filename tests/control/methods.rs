@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Log, Out, Sandbox, Script, Sink, Status, Step};
+use dunnage_testing::{Log, Out, Process, Sandbox, Script, Sink, Status, Step};
 use nix::libc;
 use serde_json::{Value, json};
 
@@ -245,26 +245,36 @@ impl Freezer {
 impl Drop for Freezer {
     fn drop(&mut self) {
         self.set("THAWED");
-        assert!(wait::whether(Deadline::usual(), || fs::remove_dir(&self.0).is_ok()), "{}", self.0.display());
+        // It is there until the test's processes, which it was thawed for, are dead.
+        for pid in fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
+            if let Some(process) = pid.parse().ok().and_then(Process::open) {
+                process.signal(libc::SIGKILL);
+            }
+        }
+        if !wait::whether(Deadline::usual(), || fs::remove_dir(&self.0).is_ok()) {
+            eprintln!("{} cannot be removed", self.0.display());
+        }
     }
 }
 
 #[test]
 fn r20_k4_a_shutdown_that_leaves_a_process_is_unproven_and_names_it() {
+    let sandbox = Sandbox::new();
+    // The first to go, as what is frozen does not die.
     let Some(freezer) = Freezer::new() else {
         eprintln!("there is no freezer of cgroup v1 here, without which no process survives SIGKILL");
         return;
     };
     let enter = format!("echo $PPID > {}/cgroup.procs", freezer.0.display());
-    let sandbox = Sandbox::with(&Script::new([Step::run(&["/bin/sh", "-c", &enter]), Step::fire("ready"), Step::Hang]));
+    sandbox.script(&Script::new([Step::run(&["/bin/sh", "-c", &enter]), Step::fire("ready"), Step::Hang]));
     let ready = sandbox.event("ready");
     let mut monitor = shim(&sandbox).start();
     let payload = monitor.payload();
     ready.wait();
     freezer.set("FROZEN");
     let mut caller = caller(&sandbox);
-    let refused = caller.refusal("Shutdown", &json!({"timeout_ms": 2500}));
-    assert_eq!(refused, ("org.dunnage.shim.Unproven".to_owned(), json!({"left": [payload.pid()]})));
+    let (error, parameters) = caller.refusal("Shutdown", &json!({"timeout_ms": 2500}));
+    assert_eq!((error.as_str(), &parameters["left"]), ("org.dunnage.shim.Unproven", &json!([payload.pid()])));
     assert!(!sandbox.exit_file().exists(), "no exit was seen");
     monitor.end();
     assert!(!sandbox.exit_file().exists(), "no exit was seen");
