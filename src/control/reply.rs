@@ -107,6 +107,7 @@ object! {
         processes: Vec<Process>,
         calls: Vec<Call>,
         zombies: Vec<Zombie>,
+        limits: Limits,
         counters: Counters,
         service: Option<Service>,
     }
@@ -125,7 +126,8 @@ impl Status {
             processes: Vec::new(),
             calls: Vec::new(),
             zombies: Vec::new(),
-            counters: Counters { output_bytes: 0, orphans_swept: 0, runtimes_killed: 0 },
+            limits: Limits::default(),
+            counters: Counters::default(),
             service: None,
         }
     }
@@ -152,8 +154,21 @@ object! {
 }
 
 object! {
+    /// Of the container's cgroup; none where there is no such file.
+    #[derive(Default, PartialEq, Eq)]
+    Limits {
+        memory_max: Option<String>,
+        memory_high: Option<String>,
+        pids_max: Option<String>,
+        cpu_max: Option<String>,
+        cpu_weight: Option<String>,
+    }
+}
+
+object! {
     /// Since the start of the shim.
-    Counters { output_bytes: u64, orphans_swept: u64, runtimes_killed: u64 }
+    #[derive(Default)]
+    Counters { output_bytes: u64, lines_logged: u64, bytes_dropped: u64, orphans_swept: u64, runtimes_killed: u64 }
 }
 
 object! {
@@ -209,6 +224,7 @@ words! {
         TimedOut = "timed_out",
         Oom = "oom",
         OrphanSwept = "orphan_swept",
+        LogDropped = "log_dropped",
         ShuttingDown = "shutting_down",
         Missed = "missed",
         Gate = "gate",
