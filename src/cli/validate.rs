@@ -48,7 +48,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
     let container_pid_file = given
         .container_pid_file
         .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
-    let log = logging(given.log, given.name, &id)?;
+    let log = logging(given.log, given.name.clone(), &id)?;
     given.timing.validate().or_else(|error| invalid(format!("{error}. Use --stop-budget or --shutdown-timeout")))?;
     if let Some(option) = given.refused {
         return not_supported(&format!("--{option}"));
@@ -72,6 +72,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             (None, None) => Job::Create { bundle: bundle.unwrap_or(working_dir) },
         },
         id,
+        name: given.name,
         uuid,
         api: if given.api_version { Api::V1 } else { Api::Legacy },
         runtime: Runtime {
