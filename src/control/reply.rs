@@ -99,6 +99,11 @@ object! {
     /// `Status`.
     Status {
         id: String,
+        name: Option<String>,
+        bundle: String,
+        terminal: bool,
+        attach: Option<String>,
+        logs: Vec<String>,
         shim_pid: u32,
         version: &'static str,
         state: State,
@@ -118,6 +123,11 @@ impl Status {
     pub(crate) fn new(id: String, state: State) -> Self {
         Self {
             id,
+            name: None,
+            bundle: String::new(),
+            terminal: false,
+            attach: None,
+            logs: Vec::new(),
             shim_pid: process::id(),
             version: env!("CARGO_PKG_VERSION"),
             state,

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
 use crate::limits::LimitFiles;
 use crate::log::rfc3339;
-use crate::relay::Relay;
+use crate::relay::{AttachSocket, Relay};
 use crate::source::Source;
 
 /// What the container is called as a target.
@@ -285,6 +285,7 @@ impl Monitor {
             Phase::Ending(_) => State::Ended,
         };
         let mut status = Status::new(self.config.id.to_string_lossy().into_owned(), state);
+        self.describe_container(&mut status);
         let Some(service) = &self.service else { return status };
         let snapshot = self.driver.snapshot();
         let process =
@@ -323,6 +324,18 @@ impl Monitor {
             runtimes_killed: self.driver.runtimes_killed(),
         };
         status
+    }
+
+    /// What the container was started with.
+    fn describe_container(&self, status: &mut Status) {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        status.name = self.config.name.as_ref().map(|name| name.to_string_lossy().into_owned());
+        status.terminal = self.config.stdio == Stdio::Terminal;
+        status.logs = self.config.log.names();
+        if let Some(bundle) = self.config.bundle() {
+            status.bundle = text(bundle);
+            status.attach = self.attach.as_ref().map(|_| text(&bundle.join(AttachSocket::NAME)));
+        }
     }
 
     /// Tells subscribers.
