@@ -118,13 +118,14 @@ impl Monitor {
     fn write_end(&mut self, code: i32, now: Instant) -> End {
         // First of all, as the cgroup may vanish at any moment.
         self.look_for_oom(now);
-        self.close_oom();
         if let Some(notify) = &mut self.notify {
             notify.drain(now);
         }
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
+        // From here on nobody waits.
+        self.close_oom();
         // 0 to 255, and -1, which gives 255.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let status = code as u8;
