@@ -1,5 +1,6 @@
 //! The shim's life once it stays: it owns all parts, and routes each event to the one it concerns.
 
+mod durable;
 mod ending;
 mod execs;
 mod service;
@@ -334,6 +335,7 @@ impl Monitor {
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
             Source::Oom => self.look_for_oom(now),
             Source::Notify => self.pass_notifications(now),
+            Source::Durable => self.handle_durable(now),
         }
     }
 
