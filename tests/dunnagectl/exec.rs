@@ -46,6 +46,14 @@ fn exec_passes_on_stdin_to_its_end_whatever_comes_back_meanwhile() {
 }
 
 #[test]
+fn exec_with_a_terminal_and_stdin_needs_one_itself() {
+    let sandbox = Sandbox::new();
+    let _monitor = running(&sandbox);
+    let text = ctl(&sandbox).fails(&["exec", "-it", "0123", "anything"]);
+    assert!(text.starts_with("-it needs a terminal"), "{text}");
+}
+
+#[test]
 fn exec_passes_on_signals_and_is_left_by_sigquit() {
     let sandbox = Sandbox::new();
     let _monitor = running(&sandbox);

@@ -28,8 +28,13 @@ fn a_container_is_found_by_id_prefix_name_and_socket() {
 #[test]
 fn what_is_not_found_or_not_clear_is_said_in_a_line() {
     let sandbox = Sandbox::new();
-    let text = ctl(&sandbox).fails(&["ps"]);
-    assert!(text.starts_with("there is no directory ") && text.contains("DUNNAGE_CONTROL_DIR="), "{text}");
+    for command in ["ps", "events"] {
+        let text = ctl(&sandbox).fails(&[command]);
+        assert!(
+            text.starts_with("there is no directory ") && text.contains("DUNNAGE_CONTROL_DIR="),
+            "{command}: {text}"
+        );
+    }
     let _monitor = running(&sandbox);
     let text = ctl(&sandbox).fails(&["status", "nothing"]);
     assert!(text.starts_with("no container nothing has a control socket in "), "{text}");

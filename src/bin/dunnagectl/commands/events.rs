@@ -65,6 +65,8 @@ fn run(place: &Place, matches: &ArgMatches) -> Result<u8> {
     let (mut subscriptions, arrivals) = if is_one {
         (vec![subscribe(place.find(id)?)?], None)
     } else {
+        // It says why where there is no directory to watch.
+        place.all()?;
         // Watched before it is read, so that none is overlooked.
         let arrivals = watch(place.directory())?;
         // Those that do not answer are seen in ps.

@@ -74,7 +74,7 @@ fn facts(status: &Value, look: Look, now: SystemTime) -> Vec<(&'static str, Stri
         ("bundle", text("bundle")),
     ];
     let facts = facts.into_iter().chain(logs.map(|log| ("log", Some(clean(log)))));
-    let numbers = ["limits", "counters"].map(|name| (name, numbers(&status[name])));
+    let numbers = [("limits", limits(&status["limits"])), ("counters", numbers(&status["counters"]))];
     facts.chain(numbers).filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
@@ -108,6 +108,14 @@ fn numbers(object: &Value) -> Option<String> {
         _ => format!("{} {}", clean(&value.to_string()).replace('"', ""), name.replace('_', " ")),
     });
     let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// What is limited, by the kernel's names.
+fn limits(limits: &Value) -> Option<String> {
+    let values = limits.as_object()?.iter().filter_map(|(name, value)| Some((name, value.as_str()?)));
+    let set = values.filter(|(_, value)| !value.starts_with("max"));
+    let words: Vec<String> = set.map(|(name, value)| format!("{} {}", clean(name), clean(value))).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
 
@@ -155,6 +163,7 @@ mod tests {
             "shutting_down": false, "shim_pid": 7, "version": "0.1.0", "bundle": "/b", "attach": null,
             "logs": ["k8s-file:/l"], "terminal": false, "calls": [], "zombies": [],
             "processes": [{"target": "container", "pid": 0, "started": "1970-01-01T00:00:00.0+00:00"}],
+            "limits": {"cpu_max": "max 100000", "memory_high": null, "memory_max": "67108864", "pids_max": "2048"},
             "counters": {"output_bytes": 1536, "orphans_swept": 2}
         })
     }
@@ -164,9 +173,12 @@ mod tests {
         let look = Look { coloured: false, width: Some(80) };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(200);
         let text = describe(&status_of("running"), look, now);
-        for part in
-            ["state     running, started 3 min ago\n", "2 orphans swept, 1.5 KiB output\n", "\nPROCESS    PID  STARTED"]
-        {
+        for part in [
+            "state     running, started 3 min ago\n",
+            "limits    memory_max 67108864, pids_max 2048\n",
+            "2 orphans swept, 1.5 KiB output\n",
+            "\nPROCESS    PID  STARTED",
+        ] {
             assert!(text.contains(part), "{part:?} is not in {text}");
         }
         assert!(!text.contains('\u{1b}') && !text.contains("ZOMBIE"), "{text}");

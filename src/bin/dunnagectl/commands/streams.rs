@@ -1,7 +1,7 @@
 //! Commands at a process's streams: `exec` and `attach`.
 
 use std::env;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,6 +111,10 @@ fn exec(place: &Place, matches: &ArgMatches) -> Result<u8> {
     let shim = place.find(id)?;
     let terminal = matches.get_flag("tty");
     let input = matches.get_flag("interactive");
+    if terminal && input && !io::stdin().is_terminal() {
+        // Its end could not be passed on: a terminal's input has none, and most commands would wait for ever.
+        return failure("-it needs a terminal, and stdin is none: leave -t out");
+    }
     let keys = keys_of(matches)?;
     let status = shim.status()?;
     let bundle = Path::new(status["bundle"].as_str().unwrap_or_default());
