@@ -2,7 +2,7 @@
 //! of these tests run once more.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dunnage_testing::{Tool, vm, wait};
 use serde_json::{Value, json};
@@ -39,8 +39,8 @@ fn limited() -> Service {
     Service::new()
 }
 
-fn limit(cgroup: PathBuf, file: &str) -> String {
-    fs::read_to_string(cgroup.join(file)).unwrap().trim_end().to_owned()
+fn limit(cgroup: impl AsRef<Path>, file: &str) -> String {
+    fs::read_to_string(cgroup.as_ref().join(file)).unwrap().trim_end().to_owned()
 }
 
 #[test]
