@@ -5,6 +5,7 @@
 
 mod gates;
 mod killing;
+mod limits;
 mod others;
 mod restarts;
 mod service;
