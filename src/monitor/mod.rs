@@ -1,5 +1,6 @@
 //! The shim's life once it stays: it owns all parts, and routes each event to the one it concerns.
 
+mod durable;
 mod ending;
 mod execs;
 mod service;
@@ -15,7 +16,7 @@ use dunnage_runtime::driver::{Driver, RuntimeCall};
 use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout};
-use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
+use dunnage_runtime::sys::{self, Environment, InheritedFds, Program, Signals, Ties};
 use log::{debug, error, info, warn};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -123,6 +124,8 @@ pub(crate) struct Monitor {
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
     notify: Option<NotifyProxy>,
+    /// Where to watch for it, from when the runtime was started until it is known which cgroup to watch.
+    oom_places: Option<oom::Places>,
     oom: Option<OomWatch>,
     service: Option<Box<Service>>,
     sync: SyncPipe,
@@ -185,6 +188,7 @@ impl Monitor {
             fifos,
             console,
             notify,
+            oom_places: None,
             oom: None,
             service,
             inherited,
@@ -223,6 +227,10 @@ impl Monitor {
         match self.call_runtime(&child_stdio, now) {
             Ok(call) => {
                 self.phase = Phase::Starting(call);
+                // While the runtime runs, nobody waits for this.
+                if self.oom_directories().next().is_some() {
+                    self.oom_places = Some(oom::Places::find());
+                }
                 self.tell_output_closed(now);
             }
             Err(failure) => self.give_up(&failure),
@@ -239,7 +247,11 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
-            listen_pid: passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])?,
+            environment: if passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])? {
+                Environment::OwnListenPid
+            } else {
+                Environment::Inherited
+            },
         };
         let spec = CallSpec {
             job: if self.config.is_exec() { reaper::Job::Exec } else { reaper::Job::Create },
@@ -271,6 +283,8 @@ impl Monitor {
                 signalled |= event.source == Source::Signals;
                 self.handle(event, now);
             }
+            // First what callers wait for.
+            self.handle_outcomes(now);
             // After the exits of the round, whose processes have their owners.
             if signalled {
                 self.handle_signals(now);
@@ -278,6 +292,8 @@ impl Monitor {
             self.handle_timeouts(now);
             self.handle_calls(now);
             self.handle_outcomes(now);
+            self.settle_execs(now);
+            self.go_on_if_flushed(now);
             self.tell_news(now);
             // Anything may have given the log room, or taken it.
             self.log.watch(&self.event_loop);
@@ -297,8 +313,8 @@ impl Monitor {
 
     fn handle(&mut self, event: Event<Source>, now: Instant) {
         match event.source {
-            // Handled at the end of the round.
-            Source::Signals => {}
+            // Handled at the end of the round. Nothing of a service is watched here.
+            Source::Signals | Source::Service(_) => {}
             Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
             Source::Relay(Target::Exec(exec), source) => {
                 let event = Event { source, readable: event.readable, writable: event.writable };
@@ -323,6 +339,7 @@ impl Monitor {
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
             Source::Oom => self.look_for_oom(now),
             Source::Notify => self.pass_notifications(now),
+            Source::Durable => self.handle_durable(now),
         }
     }
 
@@ -386,8 +403,6 @@ impl Monitor {
                 Outcome::ShutDown { left } => self.shut_down(&left, now),
             }
         }
-        self.settle_execs(now);
-        self.go_on_if_flushed(now);
     }
 
     /// The container's process is there.
@@ -396,8 +411,8 @@ impl Monitor {
         self.close_console();
         self.relay.take_stderr_tail();
         // Before the caller lets it run.
-        if self.oom_directories().next().is_some() {
-            self.oom = OomWatch::start(&self.event_loop, pid.as_raw());
+        if let Some(places) = self.oom_places.take() {
+            self.oom = OomWatch::start(&self.event_loop, places, pid.as_raw());
         }
         self.sync.started(pid.as_raw());
         self.phase = Phase::Running(child);

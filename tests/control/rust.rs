@@ -10,8 +10,8 @@ use dunnage_varlink::{
     VarlinkClient, VarlinkClientInterface,
 };
 
-use crate::caller::decode;
 use crate::{process, running, socket_of};
+use dunnage_testing::decode;
 
 type Connected = Arc<RwLock<Connection>>;
 
