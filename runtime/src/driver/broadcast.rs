@@ -90,6 +90,12 @@ impl Driver {
         self.broadcasts_done.pop_front()
     }
 
+    /// Whether a signal to all is on its way.
+    #[must_use]
+    pub fn is_broadcasting(&self) -> bool {
+        !self.broadcasts.is_empty()
+    }
+
     /// When [`Driver::go_on_broadcasting`] is due.
     pub(super) fn broadcast_due(&self) -> Option<Instant> {
         self.broadcasts.front().map(|broadcast| broadcast.due)
