@@ -185,6 +185,11 @@ fn each_command_asks_for_what_it_is_called_by() {
     fs::write(format!("{build}.manifest.json"), r#"{"tier": {"pids_max": "8"}}"#).expect("a manifest");
     let none = sandbox.bundle().join("v9");
     let none = none.to_str().expect("a path");
+    let bundle = sandbox.bundle().join("v10");
+    fs::create_dir(&bundle).expect("a bundle");
+    let config = r#"{"annotations": {"org.dunnage.tier.pids_max": "10", "other": "1"}}"#;
+    fs::write(bundle.join("config.json"), config).expect("its configuration");
+    let bundle = bundle.to_str().expect("a path");
     let both = |one: &str, other: &str| json!({"incumbent": {"pids_max": one}, "successor": {"pids_max": other}});
     for (args, method, parameters, said) in [
         (&["ready", "web", "7"][..], "Ready", json!({"n": 7}), ""),
@@ -233,6 +238,7 @@ fn each_command_asks_for_what_it_is_called_by() {
         (&["paths", "web", "7"], "Paths", json!({"n": 7}), "socket    /run/web.g7.sock\n"),
         (&["raise", "web", "6", "pids_max=9"], "RaiseParent", both("6", "9"), ""),
         (&["raise", "web", "7", build], "RaiseParent", both("7", "8"), ""),
+        (&["raise", "web", "7", bundle], "RaiseParent", both("7", "10"), ""),
         (&["raise", "web", "7", none], "RaiseParent", both("7", "5"), ""),
     ] {
         let before = fake.calls(method).len();

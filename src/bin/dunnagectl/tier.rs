@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::output::{clean, size};
 
 /// As the interface calls them.
-const KEYS: [&str; 5] = ["memory_max", "memory_high", "cpu_max", "cpu_weight", "pids_max"];
+pub(crate) const KEYS: [&str; 5] = ["memory_max", "memory_high", "cpu_max", "cpu_weight", "pids_max"];
 
 /// What `--tier` and TIER are, for help.
 pub(crate) const HELP: &str = "memory_max=512M,memory_high=N,cpu_max=QUOTA PERIOD,cpu_weight=N,pids_max=N, each as the \

@@ -1,11 +1,12 @@
 //! Commands for the generations of a service that run already.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Entry;
 use super::starts::absolute;
@@ -240,24 +241,41 @@ fn tier_of(shim: &Shim, word: &str) -> Result<Value> {
     tier::parse(word).or_else(failure)
 }
 
-/// The limits of a staged build: its own, from its manifest, else the service's.
+/// The limits of a staged build: its own, else the service's.
 fn own_tier(shim: &Shim, path: &Path) -> Result<Value> {
-    if path.is_dir() {
-        return failure(format_args!("{} is a bundle: write its TIER, as its annotations say", path.display()));
+    let own = if path.is_dir() { tier_of_bundle(path)? } else { tier_of_file(path)? };
+    if !own.is_null() {
+        return Ok(own);
     }
-    let mut manifest = path.as_os_str().to_owned();
-    manifest.push(".manifest.json");
-    let what = || format!("cannot read the limits of {}", path.display());
-    let own = match fs::read(&manifest) {
-        Ok(text) => serde_json::from_slice::<Value>(&text).context(what)?["tier"].take(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Value::Null,
-        Err(error) => return Err(error).context(what),
-    };
     match shim.status()?["service"]["tier"].take() {
-        _ if !own.is_null() => Ok(own),
-        Value::Null => failure(format_args!("{}: no manifest says: write its TIER", what())),
+        Value::Null => failure(format_args!("{} has no limits of its own: write its TIER", path.display())),
         default => Ok(default),
     }
+}
+
+/// From the manifest of an executable.
+fn tier_of_file(path: &Path) -> Result<Value> {
+    let mut manifest = path.as_os_str().to_owned();
+    manifest.push(".manifest.json");
+    match read_json(Path::new(&manifest)) {
+        Ok(mut manifest) => Ok(manifest["tier"].take()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Value::Null),
+        Err(error) => failure(format_args!("cannot read {}: {error}", manifest.display())),
+    }
+}
+
+/// From the annotations of a bundle.
+fn tier_of_bundle(path: &Path) -> Result<Value> {
+    let path = path.join("config.json");
+    let config = read_json(&path).context(|| format!("cannot read {}", path.display()))?;
+    let annotation =
+        |key: &str| Some((key.to_owned(), config["annotations"].get(format!("org.dunnage.tier.{key}"))?.clone()));
+    let tier: Map<String, Value> = tier::KEYS.into_iter().filter_map(annotation).collect();
+    Ok(if tier.is_empty() { Value::Null } else { Value::Object(tier) })
+}
+
+fn read_json(path: &Path) -> io::Result<Value> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
 fn define_restore() -> Command {
