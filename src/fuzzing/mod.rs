@@ -51,6 +51,9 @@ targets! {
     log_appender: crate::log::fuzzing::appender,
     log_files: crate::log::fuzzing::files,
     journal_entries: crate::log::fuzzing::journal_entries,
+    generations_record: crate::generations::fuzzing::record,
+    service_file: crate::generations::fuzzing::service_file,
+    manifest: crate::staged::fuzzing::manifest,
 }
 
 /// Whether a pipe that was read has no writer. Another test that forks may have a copy of one, for a moment.
