@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
 
+mod deploy;
+mod load;
 mod service;
 mod starts;
 

@@ -54,7 +54,8 @@ pub(crate) fn words(tier: &Value) -> String {
         limit("memory_max").map(|limit| format!("memory {}", memory(limit))),
         limit("memory_high").map(|limit| format!("high {}", memory(limit))),
         limit("cpu_max").map(|limit| format!("cpu {}", cpus(limit))),
-        limit("cpu_weight").map(|limit| format!("weight {}", clean(limit))),
+        // 100 is what every cgroup has.
+        limit("cpu_weight").filter(|&limit| limit != "100").map(|limit| format!("weight {}", clean(limit))),
         limit("pids_max").map(|limit| format!("pids {}", clean(limit))),
     ];
     let all: Vec<String> = all.into_iter().flatten().collect();
@@ -98,7 +99,7 @@ mod tests {
             "pids_max": "7"
         });
         assert_eq!(words(&tier), "memory 512.0 MiB, cpu 0.50, pids 7");
-        assert_eq!(words(&json!({"cpu_max": "max 100000"})), "no limits");
+        assert_eq!(words(&json!({"cpu_max": "max 100000", "cpu_weight": "100"})), "no limits");
         assert_eq!(words(&json!({"cpu_max": "later", "memory_max": "\u{1b}1"})), "memory  1, cpu later");
     }
 }
