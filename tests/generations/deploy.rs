@@ -26,7 +26,7 @@ fn serving() -> (Service, Shim) {
 
 /// The parameters of its Stage.
 fn web(service: &Service, number: u64) -> Value {
-    let build = if number % 2 == 0 { "even" } else { "odd" };
+    let build = if number.is_multiple_of(2) { "even" } else { "odd" };
     json!({"n": number, "build": build, "staged_path": web_build(service, build)})
 }
 
@@ -142,10 +142,8 @@ fn a_deploy_that_fails_is_undone_and_loses_no_request() {
         let text = said(&output);
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(reason), "{reason:?} is not in {text}");
-        assert!(
-            text.ends_with(&format!("undone: all is as it was, gen-1 serves\n")) || text.contains("undone"),
-            "{text}"
-        );
+        // A gate or a check that refuses leaves nothing to undo but the limits.
+        assert!(text.contains("undone: all is as it was, gen-1 serves\n"), "{text}");
         let status = shim.status();
         assert_eq!((&status["current"], status["generations"].as_array().unwrap().len()), (&json!(1), 1), "{status}");
         assert_eq!(

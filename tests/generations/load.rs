@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -64,7 +64,7 @@ impl Load {
     }
 }
 
-fn ask_on(path: &PathBuf, stop: &AtomicBool, answered: &AtomicUsize) -> Result<Answers, String> {
+fn ask_on(path: &Path, stop: &AtomicBool, answered: &AtomicUsize) -> Result<Answers, String> {
     let mut answers = Answers::new();
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();

@@ -4,9 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
 
 mod deploy;
+mod gates;
+mod killing;
 mod load;
+mod others;
+mod restarts;
 mod service;
 mod starts;
+mod switches;
 
 use serde_json::{Value, json};
 
