@@ -59,7 +59,7 @@ fn facts(status: &Value, look: Look, now: SystemTime) -> Vec<(&'static str, Stri
     let text = |name: &str| status[name].as_str().map(clean);
     let (state, colour) = state(status);
     let state = match container_of(status) {
-        _ if status["state"] == "ended" => {
+        _ if status["state"] == "ended" && !status["service"].is_object() => {
             look.paint(&format!("exited {}", events::exit(status["exit_code"].as_i64())), colour)
         }
         Some(process) => format!("{}, started {}", look.paint(&state, colour), ago(&process["started"], now)),
@@ -127,6 +127,7 @@ pub(super) fn container_of(status: &Value) -> Option<&Value> {
 pub(super) fn state(status: &Value) -> (String, Colour) {
     let state = status["state"].as_str().unwrap_or_default();
     match (state, status["exit_code"].as_i64()) {
+        ("ended", None) if status["service"].is_object() => (state.to_owned(), Colour::Plain),
         ("ended", Some(-1) | None) => ("exited (?)".to_owned(), Colour::Red),
         ("ended", Some(0)) => ("exited (0)".to_owned(), Colour::Plain),
         ("ended", Some(code)) => (format!("exited ({code})"), Colour::Red),
