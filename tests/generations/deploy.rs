@@ -236,7 +236,7 @@ impl Mortal<'_> {
             None => self.terminate(number),
             // It had it before, and has ended.
             Some(answer) => {
-                assert!(answer.is_ok() || self.shim().generation(number)["state"] != "running", "{answer:?}")
+                assert!(answer.is_ok() || self.shim().generation(number)["state"] != "running", "{answer:?}");
             }
         }
     }
