@@ -1,26 +1,24 @@
-//! Starts: a build is opened and checked by tasks, its place is made, and its process is born there (G3 to G10).
+//! Starts of builds that are open: their place is made, and their process is born there (G3 to G10).
 
-use std::ffi::{CString, OsStr};
-use std::fs::{self, File};
-use std::io;
+use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use dunnage_runtime::cgroup::{Cgroup, CgroupError, Intent};
 use dunnage_runtime::driver;
-use dunnage_runtime::event_loop::Interest;
-use dunnage_runtime::generation::{Failure, Launched, Opened, Process, Role, Source as Origin, StartId, Tier};
-use dunnage_runtime::sys::{Answer, Task};
+use dunnage_runtime::generation::{Failure, Launched, Process, Role, Source as Origin, StartId, Tier};
+use dunnage_runtime::sys::Task;
 
 use super::Shim;
 use super::cgroups::first_child;
 use super::runs::Run;
-use crate::generations::{Digest, Layout, Particulars};
+use crate::generations::Particulars;
 use crate::log::rfc3339;
 use crate::source::{ServiceSource, Source};
-use crate::staged::{Context, NotStarted, Place, Preparation, Prepared, Staged, Start, Started};
+use crate::staged::{Context, NotStarted, Place, Preparation, Prepared, Start, Started};
 
 /// How long a process may take from its birth to its program: one that is frozen meanwhile is killed then.
 const BIRTH_LIMIT: Duration = Duration::from_secs(10);
@@ -28,21 +26,21 @@ const BIRTH_LIMIT: Duration = Duration::from_secs(10);
 /// A start on its way.
 #[derive(Debug)]
 pub(super) struct Starting {
-    id: StartId,
+    pub(super) id: StartId,
     pub(super) role: Role,
-    key: u32,
-    origin: Origin,
+    pub(super) key: u32,
+    pub(super) origin: Origin,
     /// The limits asked for.
     pub(super) tier: Option<Tier>,
     /// What is executed, once that is known.
     pub(super) path: PathBuf,
     pub(super) build: String,
-    stage: Stage,
+    pub(super) stage: Stage,
 }
 
 /// How far it is.
 #[derive(Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// The live link is followed.
     Resolving(Task),
     /// The build is opened and checked.
@@ -69,113 +67,6 @@ impl Starting {
 }
 
 impl Shim {
-    pub(super) fn open(&mut self, id: StartId, role: Role, origin: Origin, tier: Option<Tier>, now: Instant) {
-        let key = self.take_key();
-        let (path, build) = match &origin {
-            Origin::Staged { path, build, .. } | Origin::Sidecar { path, build } => (path.clone(), build.clone()),
-            Origin::Live { .. } => (PathBuf::new(), String::new()),
-        };
-        match self.begin_opening(&origin, key) {
-            Ok(stage) => self.starts.push(Starting { id, role, key, origin, tier, path, build, stage }),
-            Err(failure) => self.generations.handle_opened(now, id, Err(failure)),
-        }
-    }
-
-    fn begin_opening(&mut self, origin: &Origin, key: u32) -> Result<Stage, Failure> {
-        if let Layout::Nested(..) = self.config.service.layout {
-            // The one place where a nested start would begin.
-            return Err(Failure::Refused("the nested layout is not served by this version yet".into()));
-        }
-        match origin {
-            Origin::Live { .. } => {
-                let link = self.config.service.live_link.clone();
-                let link = link.ok_or_else(|| Failure::Refused("the service file has no live_link".into()))?;
-                let task = self.driver.start_task(&self.event_loop, &[], move || resolve(&link));
-                let task = task.and_then(|task| self.watch_task(&task, key).map(|()| task));
-                task.map(Stage::Resolving).map_err(|error| cannot_begin(&error))
-            }
-            Origin::Staged { path, digest, .. } => self.prepare_build(path.clone(), digest.as_deref(), key),
-            Origin::Sidecar { path, .. } => self.prepare_build(path.clone(), None, key),
-        }
-    }
-
-    fn prepare_build(&mut self, path: PathBuf, digest: Option<&str>, key: u32) -> Result<Stage, Failure> {
-        let digest = digest.map(str::parse::<Digest>).transpose();
-        let digest = digest.map_err(|error| Failure::Refused(format!("digest: {error}")))?;
-        let preparation = Preparation::start(&mut self.driver, &self.event_loop, Staged { path, digest });
-        let preparation = preparation.and_then(|task| self.watch_task(&task, key).map(|()| task));
-        preparation.map(Stage::Opening).map_err(|error| cannot_begin(&error))
-    }
-
-    fn watch_task(&self, task: &impl AsFd, key: u32) -> io::Result<()> {
-        self.event_loop.watch(task, Source::Service(ServiceSource::Task(key)), Interest::READABLE)
-    }
-
-    /// A task of a start may be over.
-    pub(super) fn handle_opening(&mut self, key: u32, now: Instant) {
-        let Some(position) = self.starts.iter().position(|start| start.key == key) else { return };
-        let stage = std::mem::replace(&mut self.starts[position].stage, Stage::Over);
-        let advanced = match stage {
-            Stage::Resolving(mut task) => match task.advance() {
-                None => Ok(Stage::Resolving(task)),
-                Some(answer) => {
-                    self.event_loop.unwatch(&task);
-                    let path = answer.map_err(|error| Failure::Refused(error.to_string()));
-                    path.and_then(|answer| self.open_resolved(position, answer))
-                }
-            },
-            Stage::Opening(mut preparation) => match preparation.advance() {
-                None => Ok(Stage::Opening(preparation)),
-                Some(prepared) => {
-                    self.event_loop.unwatch(&preparation);
-                    prepared.map(Stage::Opened).map_err(Failure::Refused)
-                }
-            },
-            other => Ok(other),
-        };
-        let start = &mut self.starts[position];
-        match advanced {
-            Ok(stage) => {
-                start.stage = stage;
-                if let Stage::Opened(prepared) = &mut start.stage {
-                    let (id, role) = (start.id, start.role);
-                    if let (Role::Sidecar, Some(args)) = (role, &self.config.service.sidecar_args) {
-                        // Checked when the service file was read.
-                        prepared.set_args(args.iter().filter_map(|arg| CString::new(arg.as_str()).ok()).collect());
-                    }
-                    let tier = start.tier.or(prepared.manifest().tier).unwrap_or(self.config.service.tier);
-                    let digest = match &start.origin {
-                        Origin::Staged { digest, .. } | Origin::Live { digest, .. } => digest.clone(),
-                        Origin::Sidecar { .. } => None,
-                    };
-                    let opened = Opened { build: start.build.clone(), digest, tier };
-                    self.generations.handle_opened(now, id, Ok(opened));
-                }
-            }
-            Err(failure) => {
-                let id = self.starts.remove(position).id;
-                self.generations.handle_opened(now, id, Err(failure));
-            }
-        }
-    }
-
-    /// The live link was followed: what it led to is what is meant from here on (G30).
-    fn open_resolved(&mut self, position: usize, answer: Answer) -> Result<Stage, Failure> {
-        let path = PathBuf::from(std::ffi::OsString::from_vec(answer.bytes));
-        let build = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let start = &mut self.starts[position];
-        let Origin::Live { build: expected, digest } = start.origin.clone() else {
-            return Err(Failure::Refused("it is no cold start".into()));
-        };
-        if let Some(expected) = expected.filter(|expected| *expected != build) {
-            return Err(Failure::Refused(format!("the live link leads to build {build}, not to {expected}")));
-        }
-        start.path.clone_from(&path);
-        start.build = build;
-        let key = start.key;
-        self.prepare_build(path, digest.as_deref(), key)
-    }
-
     pub(super) fn prepare_start(&mut self, id: StartId, tier: Tier, now: Instant) {
         let Some(start) = self.starts.iter_mut().find(|start| start.id == id) else { return };
         let role = start.role;
@@ -338,20 +229,6 @@ impl Shim {
             self.remove_cgroup(&first_child(role), now);
         }
     }
-}
-
-/// The task's part: where the live link leads, past all links.
-fn resolve(link: &Path) -> Result<Answer, String> {
-    let led =
-        fs::canonicalize(link).map_err(|error| format!("cannot follow the live link {}: {error}", link.display()))?;
-    if led.file_name().is_none_or(OsStr::is_empty) {
-        return Err(format!("the live link {} leads to {}, which is no build", link.display(), led.display()));
-    }
-    Ok(Answer { bytes: led.into_os_string().into_vec(), fds: Vec::new() })
-}
-
-fn cannot_begin(error: &io::Error) -> Failure {
-    Failure::LaunchFailed(format!("cannot start the task that prepares it: {error}"))
 }
 
 /// What was found wrong before anything was tried is a refusal.

@@ -6,6 +6,7 @@
 mod deploy;
 mod gates;
 mod killing;
+mod limits;
 mod load;
 mod others;
 mod restarts;
