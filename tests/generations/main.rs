@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
 
 mod deploy;
+mod example;
 mod gates;
 mod killing;
 mod limits;
