@@ -50,6 +50,7 @@ targets! {
     log_records: crate::log::fuzzing::records,
     log_appender: crate::log::fuzzing::appender,
     log_files: crate::log::fuzzing::files,
+    bundles: crate::staged::bundle::fuzzing::bundles,
     journal_entries: crate::log::fuzzing::journal_entries,
 }
 

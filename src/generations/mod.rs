@@ -18,3 +18,4 @@ pub(crate) mod tier;
 pub(crate) use digest::Digest;
 pub(crate) use link::CanonicalLink;
 pub(crate) use service::{Layout, Service};
+pub(crate) use sockets::Owner;

@@ -1,6 +1,7 @@
 //! Staged executables: prepared by a task, so that nothing waits for disk (R22), and started from what was checked (G4).
 
 mod accounts;
+pub(crate) mod bundle;
 mod executable;
 mod manifest;
 mod preparation;
