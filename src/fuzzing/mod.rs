@@ -51,6 +51,7 @@ targets! {
     log_appender: crate::log::fuzzing::appender,
     log_files: crate::log::fuzzing::files,
     bundles: crate::staged::bundle::fuzzing::bundles,
+    runtime_log: crate::staged::container::fuzzing::runtime_log,
     journal_entries: crate::log::fuzzing::journal_entries,
 }
 

@@ -17,5 +17,5 @@ pub(crate) mod tier;
 
 pub(crate) use digest::Digest;
 pub(crate) use link::CanonicalLink;
-pub(crate) use service::{Layout, Service};
+pub(crate) use service::{Layout, Runtime, Service};
 pub(crate) use sockets::Owner;

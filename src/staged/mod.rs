@@ -2,6 +2,7 @@
 
 mod accounts;
 pub(crate) mod bundle;
+pub(crate) mod container;
 mod executable;
 mod manifest;
 mod preparation;

@@ -44,6 +44,8 @@ pub(super) struct Changes<'a> {
     pub(super) home: &'a Path,
     /// `NAME=VALUE` each.
     pub(super) variables: &'a [String],
+    /// Arguments after the program's own name, if they are not the build's.
+    pub(super) args: Option<&'a [String]>,
 }
 
 /// Reads what the shim needs to know. The error is one line.
@@ -140,12 +142,22 @@ fn hooks(config: &Object<'_>) -> Result<Vec<PathBuf>, Wrong> {
 
 fn apply(config: &mut Object<'_>, changes: &Changes<'_>) -> Result<(), Wrong> {
     config.change("root", |root| root.set("path", changes.root))?;
-    config.change("process", |process| set_variables(process, changes.variables))?;
+    config.change("process", |process| {
+        set_args(process, changes.args)?;
+        set_variables(process, changes.variables)
+    })?;
     mount(config, changes)?;
     config.change("linux", |linux| {
         linux.set("cgroupsPath", changes.cgroup)?;
         linux.change("resources", |resources| set_limits(resources, changes.tier))
     })
+}
+
+fn set_args(process: &mut Object<'_>, args: Option<&[String]>) -> Result<(), Wrong> {
+    let Some(args) = args else { return Ok(()) };
+    let own: Vec<String> = process.required("args")?;
+    let all: Vec<&String> = own.first().into_iter().chain(args).collect();
+    process.set("args", &all)
 }
 
 /// In place of any that a build has by these names.
@@ -207,10 +219,7 @@ fn set_limits(resources: &mut Object<'_>, tier: &Tier) -> Result<(), Wrong> {
         for ((key, limit), usual) in tier::KEYS.iter().zip(tier::limits(tier)).zip(usual) {
             let file = key.replacen('_', ".", 1);
             // What the cgroup has anyway may be of a controller that it has not.
-            match limit == usual {
-                true => unified.remove(&file)?,
-                false => unified.set(&file, &limit)?,
-            }
+            if limit == usual { unified.remove(&file) } else { unified.set(&file, &limit) }?;
         }
         Ok(())
     })

@@ -18,6 +18,7 @@ pub(crate) fn bundles(text: &[u8]) {
         tier: &tier,
         home: Path::new("/run/web/g7"),
         variables: &variables,
+        args: None,
     };
     let facts = config::read(text);
     let rewritten = config::rewrite(text, &changes);

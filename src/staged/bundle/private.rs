@@ -1,6 +1,6 @@
 //! The bundle that the runtime gets: the staged one's config.json, changed, in a directory of the shim's own.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,6 +29,8 @@ pub(crate) struct Place {
     pub(crate) home: PathBuf,
     /// `NAME=VALUE` each.
     pub(crate) variables: Vec<String>,
+    /// Arguments after the program's own name, if they are not the build's.
+    pub(crate) args: Option<Vec<String>>,
 }
 
 /// A private bundle in the run directory, which only the shim's user can enter. It stays until it is removed, as
@@ -79,13 +81,13 @@ impl Writing {
         driver: &mut Driver,
         event_loop: &EventLoop<S>,
         run: &Directory,
-        name: OsString,
+        name: &OsStr,
         bundle: &Bundle,
         place: &Place,
     ) -> io::Result<Self> {
         let work = || {
             let text = rewrite(bundle, place)?;
-            write(run, &name, &text).map_err(|error| format!("cannot write the bundle {}: {error}", name.display()))?;
+            write(run, name, &text).map_err(|error| format!("cannot write the bundle {}: {error}", name.display()))?;
             Ok(Answer::default())
         };
         driver.start_task(event_loop, &[run.as_fd()], work).map(Self)
@@ -115,6 +117,7 @@ pub(super) fn rewrite(bundle: &Bundle, place: &Place) -> Result<Vec<u8>, String>
         tier: &place.tier,
         home: &place.home,
         variables: &place.variables,
+        args: place.args.as_deref(),
     };
     config::rewrite(&bundle.text, &changes)
 }

@@ -74,7 +74,7 @@ impl Reading {
         event_loop: &EventLoop<S>,
         staged: Staged,
     ) -> io::Result<Self> {
-        let task = driver.start_task(event_loop, &[], || read(&staged).and_then(|bundle| encode(&bundle)))?;
+        let task = driver.start_task(event_loop, &[], || read(&staged).map(|bundle| encode(&bundle)))?;
         Ok(Self { task, path: staged.path })
     }
 
@@ -172,14 +172,14 @@ fn real_path(directory: &OwnedFd) -> Result<PathBuf, String> {
 fn check_hook(hook: &Path, builds: [&Path; 2]) -> Result<(), String> {
     let Ok(real) = hook.canonicalize() else { return Ok(()) };
     // A container on the host's own root file system has no image.
-    match builds.into_iter().any(|build| build.parent().is_some() && real.starts_with(build)) {
-        false => Ok(()),
-        true => Err(format!("has {}, which is in the bundle, and would run outside of its cgroup", hook.display())),
+    if builds.into_iter().any(|build| build.parent().is_some() && real.starts_with(build)) {
+        return Err(format!("has {}, which is in the bundle, and would run outside of its cgroup", hook.display()));
     }
+    Ok(())
 }
 
 /// As the task hands it over: a line of JSON, and the text.
-fn encode(bundle: &Bundle) -> Result<Answer, String> {
+fn encode(bundle: &Bundle) -> Answer {
     let tier = bundle.tier.as_ref().map(|tier| {
         let limits = tier::KEYS.iter().zip(tier::limits(tier));
         limits.map(|(key, limit)| ((*key).to_owned(), limit.into())).collect::<Map<String, Value>>()
@@ -195,7 +195,7 @@ fn encode(bundle: &Bundle) -> Result<Answer, String> {
     let mut bytes = facts.to_string().into_bytes();
     bytes.push(b'\n');
     bytes.extend_from_slice(&bundle.text);
-    Ok(Answer { bytes, fds: Vec::new() })
+    Answer { bytes, fds: Vec::new() }
 }
 
 fn decode(mut bytes: Vec<u8>) -> Option<Bundle> {

@@ -100,6 +100,7 @@ fn rewritten(config: &Value, tier: &Tier) -> Value {
         tier,
         home: Path::new("/run/web/g7"),
         variables: &variables,
+        args: None,
     };
     serde_json::from_slice(&config::rewrite(config.to_string().as_bytes(), &changes).unwrap()).unwrap()
 }
@@ -139,6 +140,17 @@ fn g3_the_private_config_differs_in_what_is_the_shims_alone() {
         },
     });
     assert_eq!(rewritten(&example(), &tier), expected);
+}
+
+#[test]
+fn g26_a_sidecars_arguments_follow_its_programs_name() {
+    let args = ["--sidecar".to_owned()];
+    let (root, tier) = (Path::new("/r"), Tier::UNLIMITED);
+    let changes =
+        Changes { directory: root, root, cgroup: "/c", tier: &tier, home: root, variables: &[], args: Some(&args) };
+    let text = config::rewrite(example().to_string().as_bytes(), &changes).unwrap();
+    let config: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(config["process"]["args"], json!(["/bin/app", "--sidecar"]));
 }
 
 #[test]
@@ -219,8 +231,15 @@ fn g3_what_no_generation_can_be_made_of_is_named() {
         let text = config.to_string();
         let tier = Tier::UNLIMITED;
         let nowhere = Path::new("/");
-        let changes =
-            Changes { directory: nowhere, root: nowhere, cgroup: "", tier: &tier, home: nowhere, variables: &[] };
+        let changes = Changes {
+            directory: nowhere,
+            root: nowhere,
+            cgroup: "",
+            tier: &tier,
+            home: nowhere,
+            variables: &[],
+            args: None,
+        };
         let error = config::read(text.as_bytes()).and_then(|_| config::rewrite(text.as_bytes(), &changes)).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
@@ -252,7 +271,8 @@ fn g4_the_digest_is_of_the_bytes_that_are_rewritten() {
     let bundle = read(&staged(&path)).unwrap();
     fs::write(path.join("config.json"), "{}").unwrap();
     let tier = Tier::UNLIMITED;
-    let place = Place { cgroup: "/web/gen-1".into(), tier, home: "/run/web/g1".into(), variables: Vec::new() };
+    let place =
+        Place { cgroup: "/web/gen-1".into(), tier, home: "/run/web/g1".into(), variables: Vec::new(), args: None };
     let text: Value = serde_json::from_slice(&private::rewrite(&bundle, &place).unwrap()).unwrap();
     assert_eq!(text["root"]["path"], path.join("rootfs").to_str().unwrap());
 
@@ -380,8 +400,15 @@ fn g3_what_the_tasks_have_read_and_written_arrives_as_it_is() {
     assert_eq!(bundle.tier(), Some(&Tier { pids_max: Limit::Value(12), ..Tier::UNLIMITED }));
 
     let run = Directory::open(temporary.path()).unwrap();
-    let place = Place { cgroup: "/web/gen-1".into(), tier: Tier::UNLIMITED, home: "/run/g1".into(), variables: vec![] };
-    let mut writing = Writing::start(&mut driver, &event_loop, &run, "web.g1.bundle".into(), &bundle, &place).unwrap();
+    let place = Place {
+        cgroup: "/web/gen-1".into(),
+        tier: Tier::UNLIMITED,
+        home: "/run/g1".into(),
+        variables: vec![],
+        args: None,
+    };
+    let mut writing =
+        Writing::start(&mut driver, &event_loop, &run, OsStr::new("web.g1.bundle"), &bundle, &place).unwrap();
     finish(&mut writing, Writing::advance);
     let private = PrivateBundle::at(temporary.path(), OsStr::new("web.g1.bundle"));
     let written = fs::read(private.path().join("config.json")).unwrap();
