@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod cgroup;
 mod cli;
 mod control;
 mod descriptors;
@@ -16,6 +17,7 @@ mod exit;
 pub mod fuzzing;
 mod generations;
 mod json;
+mod limits;
 mod listener;
 mod log;
 mod messages;

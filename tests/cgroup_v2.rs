@@ -3,6 +3,12 @@
 //! Its kernel is Debian 12's, 6.1, which lacks much of what later ones have. One test boots the machine and runs the
 //! others, which are ignored elsewhere, in it.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::Value;
+
 use dunnage_testing::{Bundle, Podman, Runtime, vm, wait};
 
 #[test]
@@ -39,17 +45,33 @@ fn podman_with_crun() {
 fn container(runtime: Runtime) {
     let mut bundle = Bundle::new(runtime, "cat /sys/fs/cgroup/memory.max; echo err >&2; read line; exit 3");
     bundle.change(|config| config["linux"]["resources"]["memory"]["limit"] = (64 << 20).into());
-    let mut monitor = bundle.monitor().flag("-i").start();
+    let socket = bundle.sandbox().root().join("control");
+    let mut monitor = bundle.monitor().flag("-i").option("--control-socket", &socket).start();
     monitor.pid();
     let mut client = monitor.attach();
     bundle.start();
     client.expect("67108864\n");
+    let limits = limits(&socket);
+    assert_eq!(limits["memory_max"], "67108864", "{limits}");
+    for (name, there) in [("memory_high", "max"), ("cpu_max", "max 100000"), ("cpu_weight", "100")] {
+        assert_eq!(limits[name], there, "{limits}");
+    }
     client.send(b"go\n");
     assert_eq!(monitor.exit_code(), "3");
     assert_eq!(client.receive_all().stderr, b"err\n");
     assert!(monitor.log().is(b"67108864\n", b"err\n"), "{:?}", monitor.log());
     monitor.end();
     bundle.delete();
+}
+
+/// What the control socket says of the container's limits.
+fn limits(socket: &Path) -> Value {
+    let mut stream = UnixStream::connect(socket).expect("the control socket");
+    stream.write_all(b"{\"method\": \"org.dunnage.shim.Status\"}\0").expect("a call");
+    let mut answer = Vec::new();
+    BufReader::new(stream).read_until(0, &mut answer).expect("an answer");
+    let answer: Value = serde_json::from_slice(&answer[..answer.len() - 1]).expect("JSON");
+    answer["parameters"]["limits"].clone()
 }
 
 fn podman(runtime: Runtime) {

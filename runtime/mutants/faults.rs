@@ -243,4 +243,20 @@ const FAULTS: &[Fault] = &[
         right: "self.deadlines.set(Timer::Status(id), now + self.timing.runtime_grace);",
         put: Statements("self.deadlines.set(Timer::Status(id), now);"),
     },
+    Fault {
+        name: "cancels_nothing",
+        file: "child.rs",
+        right: "if let State::Running(_) = child.state {",
+        put: Text("if let (State::Running(_), false) = (child.state, FAULT) {"),
+    },
+    Fault {
+        name: "cancels_a_process_and_nothing_below_it",
+        file: "child.rs",
+        right: "child.state = State::Stopping { limit, slices: TREE_SLICES };",
+        put: Text("if FAULT && limit.is_zero() {
+                child.state = State::Killed { limit };
+                return self.actions.push_back(Action::KillChild(id));
+            }
+            child.state = State::Stopping { limit, slices: TREE_SLICES };"),
+    },
 ];

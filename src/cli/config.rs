@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use dunnage_runtime::reaper::Timing;
@@ -18,6 +18,8 @@ pub(crate) struct Config {
     pub(crate) job: Job,
     /// `--cid`: the container's id, and the name of its exit file.
     pub(crate) id: OsString,
+    /// `--name`.
+    pub(crate) name: Option<OsString>,
     /// `--cuuid`: the name of the link in the socket directory.
     pub(crate) uuid: OsString,
     /// Which keys messages on the sync pipe have.
@@ -185,6 +187,19 @@ pub(crate) struct Logging {
     pub(crate) passthrough: bool,
     /// Whether log and exit file are synced before the end: not with `--no-sync-log`.
     pub(crate) sync: bool,
+}
+
+impl Logging {
+    /// What was named, as `--log-path` names it; the file by its absolute path.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let file = self.file.as_ref().map(|file| {
+            let path = path::absolute(&file.path).unwrap_or_else(|_| file.path.clone());
+            format!("k8s-file:{}", path.display())
+        });
+        let journald = self.journald.as_ref().map(|_| "journald".to_owned());
+        let passthrough = self.passthrough.then(|| "passthrough".to_owned());
+        [file, journald, passthrough].into_iter().flatten().collect()
+    }
 }
 
 /// A k8s-file and its limits.

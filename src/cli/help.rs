@@ -25,6 +25,8 @@ Environment:
   _OCI_SYNCPIPE   a descriptor; told the container's pid, or why there is none, as a line of JSON;
                   an exec's exit code follows
   _OCI_ATTACHPIPE a descriptor; with --exec-attach, told when clients can attach
+  DUNNAGE_CONTROL_DIR
+                  a directory; the control socket is DIR/ID, unless --control-socket names one
 
 Exit status:
   0    the shim runs as a process of its own

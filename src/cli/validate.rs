@@ -25,6 +25,10 @@ use crate::whole_file::NAME_MAX;
 /// Where CRI-O's attach clients look, unless told otherwise.
 const DEFAULT_SOCKET_DIR: &str = "/var/run/crio";
 
+/// Where each container has a control socket named by its id, unless it is told where with `--control-socket`: for
+/// callers that pass on an environment but no options.
+const CONTROL_DIR: &str = "DUNNAGE_CONTROL_DIR";
+
 /// Checks `given`, and the files it names.
 pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
     let id = name("--cid", required(given.cid.take(), "Container ID not provided. Use --cid")?)?;
@@ -48,12 +52,15 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
     let container_pid_file = given
         .container_pid_file
         .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
-    let log = logging(given.log, given.name, &id)?;
+    let log = logging(given.log, given.name.clone(), &id)?;
     given.timing.validate().or_else(|error| invalid(format!("{error}. Use --stop-budget or --shutdown-timeout")))?;
     if let Some(option) = given.refused {
         return not_supported(&format!("--{option}"));
     }
 
+    // An exec gets its container's environment; the socket is its container's, too.
+    let control_dir = env::var_os(CONTROL_DIR).filter(|_| !given.exec);
+    let control_socket = chosen_socket(given.control_socket, control_dir, &id)?;
     let attach = Attach {
         link_dir: if given.full_attach || (given.exec && bundle.is_none()) {
             None
@@ -72,6 +79,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
             (None, None) => Job::Create { bundle: bundle.unwrap_or(working_dir) },
         },
         id,
+        name: given.name,
         uuid,
         api: if given.api_version { Api::V1 } else { Api::Legacy },
         runtime: Runtime {
@@ -105,7 +113,7 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
         },
         sdnotify_socket: given.sdnotify_socket.filter(|_| !given.exec).map(notify_address).transpose()?,
         detach: detach(given.sync, given.conmon_pid_file)?,
-        control_socket: given.control_socket.as_deref().map(control_socket).transpose()?,
+        control_socket,
         syslog: given.syslog,
         level,
         timing: given.timing,
@@ -190,6 +198,13 @@ fn check_exclusions(given: &Given) -> Result<(), CliError> {
 /// A path that stays the same wherever the shim is.
 pub(super) fn control_socket(path: &OsStr) -> Result<PathBuf, CliError> {
     path::absolute(path).or_else(|error| invalid(format!("--control-socket {} is not valid: {error}", path.display())))
+}
+
+/// The socket that was asked for: by its path, or by the directory of all of them.
+fn chosen_socket(path: Option<OsString>, directory: Option<OsString>, id: &OsStr) -> Result<Option<PathBuf>, CliError> {
+    let directory = directory.filter(|dir| !dir.is_empty());
+    let in_directory = || directory.map(|dir| Path::new(&dir).join(id).into_os_string());
+    path.or_else(in_directory).map(|path| control_socket(&path)).transpose()
 }
 
 fn pid_file_name(id: &OsStr) -> OsString {
@@ -411,5 +426,17 @@ mod tests {
         for bad in ["", ".", "..", "/", "a/b", "../a", "a/", &long] {
             assert!(name("--cid", bad.into()).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_control_socket_is_named_by_its_path_or_by_the_directory_of_all() {
+        let socket = |path: &str, directory: &str| {
+            let given = |word: &str| Some(OsString::from(word)).filter(|word| !word.is_empty());
+            chosen_socket(given(path), given(directory), OsStr::new("box")).unwrap()
+        };
+        assert_eq!(socket("/run/path", "/run/dir"), Some("/run/path".into()));
+        assert_eq!(socket("", "/run/dir"), Some("/run/dir/box".into()));
+        assert_eq!(socket("", "dir"), Some(env::current_dir().unwrap().join("dir/box")));
+        assert_eq!(socket("", ""), None);
     }
 }

@@ -46,6 +46,8 @@ pub(crate) enum Request<'a> {
     Signal {
         target: String,
         signal: Signal,
+        /// Not the process alone, but all.
+        all: bool,
     },
     Resize {
         target: String,
@@ -129,7 +131,11 @@ static METHODS: &[Method] = &[
         }))
     }),
     method("Signal", |fields| {
-        Ok(Request::Signal { target: fields.required("target")?, signal: signal(fields, "signal")? })
+        Ok(Request::Signal {
+            target: fields.required("target")?,
+            signal: signal(fields, "signal")?,
+            all: fields.optional("all")?.unwrap_or(false),
+        })
     }),
     method("Resize", |fields| {
         let target = fields.required("target")?;

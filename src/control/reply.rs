@@ -99,6 +99,11 @@ object! {
     /// `Status`.
     Status {
         id: String,
+        name: Option<String>,
+        bundle: String,
+        terminal: bool,
+        attach: Option<String>,
+        logs: Vec<String>,
         shim_pid: u32,
         version: &'static str,
         state: State,
@@ -107,6 +112,7 @@ object! {
         processes: Vec<Process>,
         calls: Vec<Call>,
         zombies: Vec<Zombie>,
+        limits: Limits,
         counters: Counters,
         service: Option<Service>,
     }
@@ -117,6 +123,11 @@ impl Status {
     pub(crate) fn new(id: String, state: State) -> Self {
         Self {
             id,
+            name: None,
+            bundle: String::new(),
+            terminal: false,
+            attach: None,
+            logs: Vec::new(),
             shim_pid: process::id(),
             version: env!("CARGO_PKG_VERSION"),
             state,
@@ -125,7 +136,8 @@ impl Status {
             processes: Vec::new(),
             calls: Vec::new(),
             zombies: Vec::new(),
-            counters: Counters { output_bytes: 0, orphans_swept: 0, runtimes_killed: 0 },
+            limits: Limits::default(),
+            counters: Counters::default(),
             service: None,
         }
     }
@@ -152,8 +164,21 @@ object! {
 }
 
 object! {
+    /// Of the container's cgroup; none where there is no such file.
+    #[derive(Default, PartialEq, Eq)]
+    Limits {
+        memory_max: Option<String>,
+        memory_high: Option<String>,
+        pids_max: Option<String>,
+        cpu_max: Option<String>,
+        cpu_weight: Option<String>,
+    }
+}
+
+object! {
     /// Since the start of the shim.
-    Counters { output_bytes: u64, orphans_swept: u64, runtimes_killed: u64 }
+    #[derive(Default)]
+    Counters { output_bytes: u64, lines_logged: u64, bytes_dropped: u64, orphans_swept: u64, runtimes_killed: u64 }
 }
 
 object! {
@@ -209,6 +234,7 @@ words! {
         TimedOut = "timed_out",
         Oom = "oom",
         OrphanSwept = "orphan_swept",
+        LogDropped = "log_dropped",
         ShuttingDown = "shutting_down",
         Missed = "missed",
         Gate = "gate",

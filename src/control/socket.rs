@@ -1,11 +1,12 @@
 //! The control socket's file (K1).
 
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::{fs, mem};
 
 use nix::errno::Errno;
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
@@ -29,6 +30,7 @@ impl SocketFile {
     pub(super) fn create(path: &Path) -> Result<(Self, OwnedFd)> {
         let name = path.file_name().ok_or_else(|| Error::new(format!("{} names no file", path.display())))?;
         let parent = path.parent().unwrap_or(Path::new("/"));
+        make_directory(parent)?;
         let directory = Directory::open(parent).context(|| format!("cannot open {}", parent.display()))?;
         let temporary = temporary_name(name, &process::id().to_string());
         let bind = || directory.listen(&temporary, SockType::Stream, Mode::S_IRUSR | Mode::S_IWUSR);
@@ -67,6 +69,14 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         self.remove();
+    }
+}
+
+/// Makes the directory that sockets are in if it is missing, as it is below `/run` after a boot.
+fn make_directory(path: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if !path.is_dir() => Err(error).context(|| format!("cannot make the directory {}", path.display())),
+        _ => Ok(()),
     }
 }
 

@@ -24,7 +24,7 @@ use self::entry::Fields;
 use self::kept::Kept;
 use self::socket::Socket;
 use self::text::{Text, default_priority};
-use super::loss::Loss;
+use super::loss::{Loss, Totals};
 use crate::cli::JournaldOptions;
 use crate::source::Source;
 use crate::stream::Stream;
@@ -44,6 +44,7 @@ pub(super) struct Journald {
     socket: Socket,
     streams: [Kept; 2],
     state: State,
+    totals: Totals,
     /// After a loss was told to the shim's own log, it is not told again before a reopening.
     warned: bool,
     end_wait: Duration,
@@ -71,6 +72,7 @@ impl Journald {
             socket: Socket::new(socket)?,
             streams: [Kept::new(Stream::Stdout)?, Kept::new(Stream::Stderr)?],
             state: State::Open,
+            totals: Totals::default(),
             warned: false,
             end_wait: END_WAIT_MAX,
         })
@@ -163,6 +165,10 @@ impl Journald {
         }
     }
 
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
     pub(super) fn has_grown(&mut self) -> bool {
         self.streams.iter_mut().fold(false, |grown, kept| kept.has_grown() | grown)
     }
@@ -187,13 +193,17 @@ impl Journald {
             }
         }
         if let State::Losing(loss) = &mut self.state {
-            return self.streams.iter_mut().for_each(|kept| drop_into(loss, kept));
+            return self.streams.iter_mut().for_each(|kept| drop_into(loss, kept, &mut self.totals));
         }
         let mut progress = false;
         for kept in &mut self.streams {
-            match kept
-                .take_while(|text| self.fields.entry(text, |parts| self.socket.send(parts)).map(|()| progress = true))
-            {
+            let sent = kept.take_while(|text| {
+                self.fields.entry(text, |parts| self.socket.send(parts))?;
+                progress = true;
+                self.totals.lines_logged += u64::from(!text.partial);
+                Ok(())
+            });
+            match sent {
                 Ok(()) => {}
                 // Its queue is full, or there is no memory for one more in it.
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => {
@@ -214,15 +224,15 @@ impl Journald {
             ::log::warn!("cannot write to the journal: {}; output is dropped until it works again", reason.desc());
         }
         let mut loss = Loss::new(reason, now);
-        self.streams.iter_mut().for_each(|kept| drop_into(&mut loss, kept));
+        self.streams.iter_mut().for_each(|kept| drop_into(&mut loss, kept, &mut self.totals));
         self.state = State::Losing(loss);
     }
 }
 
 /// Counts what is ready instead of sending it.
-fn drop_into(loss: &mut Loss, kept: &mut Kept) {
+fn drop_into(loss: &mut Loss, kept: &mut Kept, totals: &mut Totals) {
     let _ = kept.take_while(|text| -> Result<(), Infallible> {
-        loss.add(text.len, 1);
+        loss.add(text.len, 1, totals);
         Ok(())
     });
 }

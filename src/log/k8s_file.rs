@@ -8,7 +8,7 @@ use memchr::memchr_iter;
 use nix::errno::Errno;
 
 use super::file::{LogFile, Rules};
-use super::loss::Loss;
+use super::loss::{Loss, Totals};
 use super::record::{Batch, Pieces, RECORD_MAX};
 use super::stamp::Stamp;
 use crate::buffer::Buffer;
@@ -32,6 +32,7 @@ pub(super) struct K8sFile {
     stamp: Stamp,
     buffer: Buffer,
     loss: Option<Loss>,
+    totals: Totals,
     /// After a loss or a failed replacing was told to the shim's own log, it is not told again before a reopening.
     warned: bool,
     replace_failed: Option<Instant>,
@@ -48,6 +49,7 @@ impl K8sFile {
             stamp: Stamp::new(),
             buffer: Buffer::new(BUFFER_SIZE)?,
             loss: None,
+            totals: Totals::default(),
             warned: false,
             replace_failed: None,
         })
@@ -57,7 +59,9 @@ impl K8sFile {
     pub(super) fn write(&mut self, stream: Stream, output: &[u8]) {
         let pieces = Pieces::new(output);
         match &mut self.loss {
-            Some(loss) if Instant::now() < loss.retry_at() => loss.add(output.len(), pieces.count()),
+            Some(loss) if Instant::now() < loss.retry_at() => {
+                loss.add(output.len(), pieces.count(), &mut self.totals);
+            }
             _ => self.put(stream, pieces),
         }
     }
@@ -89,6 +93,10 @@ impl K8sFile {
         if let Err(error) = ended {
             ::log::warn!("cannot end log file {}: {error}", self.file.path().display());
         }
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
     }
 
     pub(super) fn has_grown(&mut self) -> bool {
@@ -132,8 +140,9 @@ impl K8sFile {
                 batch.fill(&self.stamp.prefix(Stream::Stderr), &mut Pieces::new(note.as_bytes()));
             }
             let mut dropped = pieces.clone();
+            let note_lines = batch.lines();
             batch.fill(&prefix, &mut pieces);
-            let len = batch.bytes().len();
+            let (len, lines) = (batch.bytes().len(), batch.lines() - note_lines);
             self.buffer.filled(len);
             let records = &self.buffer[..len];
 
@@ -144,6 +153,7 @@ impl K8sFile {
                 ::log::info!("log file {} is as large as --log-global-size-max allows", self.file.path().display());
             }
             let Err(stopped) = result else {
+                self.totals.lines_logged += lines as u64;
                 self.loss = None;
                 continue;
             };
@@ -152,7 +162,7 @@ impl K8sFile {
                 self.loss = None;
                 logged -= 1;
             }
-            dropped.by_ref().take(logged).for_each(drop);
+            self.totals.lines_logged += dropped.by_ref().take(logged).filter(|piece| piece.is_line()).count() as u64;
             self.lose(dropped, stopped.reason, start);
             return;
         }
@@ -170,7 +180,7 @@ impl K8sFile {
             ::log::warn!("cannot write log file {path}: {}; output is dropped until it works again", reason.desc());
         }
         let loss = self.loss.get_or_insert_with(|| Loss::new(reason, now));
-        loss.add(dropped.rest().len(), dropped.count());
+        loss.add(dropped.rest().len(), dropped.count(), &mut self.totals);
         if let Some(start) = start {
             loss.attempted(reason, start, now);
         }

@@ -1,6 +1,7 @@
 //! What of the container's output is not in the log.
 
 use std::fmt;
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -12,6 +13,26 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// How long to wait for more output before the loss is told without: at first, and at most.
 const QUIET_MIN: Duration = Duration::from_secs(1);
 const QUIET_MAX: Duration = Duration::from_secs(60);
+
+/// What became of the output since the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Lines that are in the log with their ends.
+    pub(crate) lines_logged: u64,
+    /// What was dropped.
+    pub(crate) bytes_dropped: u64,
+}
+
+impl Add for Totals {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            lines_logged: self.lines_logged + other.lines_logged,
+            bytes_dropped: self.bytes_dropped + other.bytes_dropped,
+        }
+    }
+}
 
 /// Output that was dropped, until the log says so.
 pub(super) struct Loss {
@@ -29,10 +50,11 @@ impl Loss {
         Self { bytes: 0, records: 0, reason, since: now, tried: now, pause: Duration::ZERO }
     }
 
-    /// Counts output that was dropped.
-    pub(super) fn add(&mut self, bytes: usize, records: usize) {
+    /// Counts output that was dropped, also in the totals.
+    pub(super) fn add(&mut self, bytes: usize, records: usize, totals: &mut Totals) {
         self.bytes += bytes as u64;
         self.records += records as u64;
+        totals.bytes_dropped += bytes as u64;
     }
 
     /// Another attempt failed, from `start` to `end`.
@@ -68,10 +90,12 @@ mod tests {
     #[test]
     fn f07_a_loss_says_how_much_and_why() {
         let mut loss = Loss::new(Errno::ENOSPC, Instant::now());
-        loss.add(4, 1);
+        let mut totals = Totals::default();
+        loss.add(4, 1, &mut totals);
         assert_eq!(loss.to_string(), "4 bytes of output (1 line) were not logged: No space left on device");
-        loss.add(9, 2);
+        loss.add(9, 2, &mut totals);
         assert_eq!(loss.to_string(), "13 bytes of output (3 lines) were not logged: No space left on device");
+        assert_eq!(totals, Totals { lines_logged: 0, bytes_dropped: 13 });
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::source::Source;
 use crate::stream::Stream;
 use journald::Journald;
 use k8s_file::K8sFile;
+pub(crate) use loss::Totals;
 pub(crate) use stamp::rfc3339;
 
 /// The container's log: none, one or several. Nothing here fails its caller once it is open: what could not be written
@@ -109,6 +110,13 @@ impl Log {
         if let Some(mut journald) = self.journald {
             journald.finish();
         }
+    }
+
+    /// What became of the output so far, in all logs together.
+    pub(crate) fn totals(&self) -> Totals {
+        let file = self.file.as_ref().map(K8sFile::totals).unwrap_or_default();
+        let journald = self.journald.as_ref().map(Journald::totals).unwrap_or_default();
+        file + journald
     }
 
     /// Whether, since the last time this was asked, there came to be memory to [`release`](Log::release).

@@ -61,11 +61,15 @@ impl<'a> Iterator for Pieces<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     text: &'a [u8],
-    /// Whether a newline ends it.
     is_line: bool,
 }
 
 impl Piece<'_> {
+    /// Whether a newline ends it.
+    pub(super) fn is_line(self) -> bool {
+        self.is_line
+    }
+
     fn record_len(self) -> usize {
         PREFIX_LEN + self.text.len() + usize::from(!self.is_line)
     }
@@ -75,11 +79,13 @@ impl Piece<'_> {
 pub(super) struct Batch<'b> {
     buffer: &'b mut [u8],
     len: usize,
+    /// How many of the records are the ends of lines.
+    lines: usize,
 }
 
 impl<'b> Batch<'b> {
     pub(super) fn new(buffer: &'b mut [u8]) -> Self {
-        Self { buffer, len: 0 }
+        Self { buffer, len: 0, lines: 0 }
     }
 
     /// Adds records of `pieces` as long as they fit.
@@ -87,7 +93,7 @@ impl<'b> Batch<'b> {
         // All that a line costs is here: what goes on from line to line is kept in registers.
         let mut left = pieces.clone();
         let mut room = &mut self.buffer[self.len..];
-        let mut used = 0;
+        let (mut used, mut lines) = (0, 0);
         while let Some(piece) = left.next() {
             let Some((record, behind)) = room.split_at_mut_checked(piece.record_len()) else { break };
             let (start, text) = record.split_at_mut(PREFIX_LEN);
@@ -98,10 +104,16 @@ impl<'b> Batch<'b> {
                 text[piece.text.len()] = b'\n';
             }
             used += record.len();
+            lines += usize::from(piece.is_line);
             room = behind;
             pieces.rest = left.rest;
         }
         self.len += used;
+        self.lines += lines;
+    }
+
+    pub(super) fn lines(&self) -> usize {
+        self.lines
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

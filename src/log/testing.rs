@@ -66,6 +66,11 @@ impl Records {
         joined
     }
 
+    /// How many lines of the output have their ends here.
+    pub(super) fn lines(&self) -> u64 {
+        self.iter().filter(|record| record.flag == 'F' && !record.is_note()).count() as u64
+    }
+
     /// Streams, flags and texts.
     pub(super) fn plain(&self) -> Vec<(&str, char, &str)> {
         let text = |record| std::str::from_utf8(record).unwrap();

@@ -3,6 +3,7 @@
 mod ending;
 mod execs;
 mod service;
+mod signal;
 
 use std::mem;
 use std::os::fd::AsFd;

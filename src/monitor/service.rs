@@ -9,6 +9,7 @@ use log::info;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::signal::Signaller;
 use super::{Monitor, Phase};
 use crate::cli::Stdio;
 use crate::control::reply::{
@@ -17,12 +18,13 @@ use crate::control::reply::{
 use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request};
 use crate::error::Result;
 use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
+use crate::limits::LimitFiles;
 use crate::log::rfc3339;
-use crate::relay::Relay;
+use crate::relay::{AttachSocket, Relay};
 use crate::source::Source;
 
 /// What the container is called as a target.
-const CONTAINER: &str = "container";
+pub(super) const CONTAINER: &str = "container";
 
 /// Why a container's shim starts, switches and empties no generations.
 const NO_GENERATIONS: &str = "this shim serves no generations: they need a shim started with --service";
@@ -35,6 +37,8 @@ pub(super) struct Service {
     container: Container,
     /// Who waits for the shutdown to be over.
     shutdown_callers: Vec<ConnectionId>,
+    /// Who waits for a signal to be sent to all.
+    pub(super) signallers: Vec<Signaller>,
     told: Told,
     /// When memory is given back.
     pub(super) idle: Option<Instant>,
@@ -43,11 +47,15 @@ pub(super) struct Service {
 /// How long nothing is asked before what was needed for answers is given back.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
 
+/// How often subscribers are told of output that was dropped, at most.
+const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What is remembered of the container.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Container {
     process: Option<(Pid, SystemTime)>,
     exit_code: Option<i32>,
+    limits: LimitFiles,
 }
 
 /// What subscribers heard of.
@@ -55,6 +63,9 @@ struct Container {
 struct Told {
     orphans_swept: u64,
     shutting_down: bool,
+    bytes_dropped: u64,
+    /// When they may hear of more that was dropped, if more was.
+    dropped_again: Option<Instant>,
 }
 
 impl Service {
@@ -66,13 +77,17 @@ impl Service {
             execs: Execs::default(),
             container: Container::default(),
             shutdown_callers: Vec::new(),
+            signallers: Vec::new(),
             told: Told::default(),
             idle: None,
         }))
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        [self.control.next_timeout(), self.execs.next_timeout(), self.idle].into_iter().flatten().min()
+        [self.control.next_timeout(), self.execs.next_timeout(), self.idle, self.told.dropped_again]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(super) fn handle_timeout(&mut self, event_loop: &EventLoop<Source>, now: Instant) {
@@ -157,15 +172,7 @@ impl Monitor {
                 let order = Order { process: asked.process, stdio, max_output: 0, caller };
                 self.start_exec(&order, asked.timeout, now)?;
             }
-            Request::Signal { target, signal } => {
-                let child = match (target.as_str(), &self.phase) {
-                    (CONTAINER, Phase::Running(child)) => Some(*child),
-                    (name, _) => self.exec_named(name).and_then(|exec| exec.child()),
-                };
-                let child = child.ok_or(Refusal::NotFound { target })?;
-                self.driver.signal_child(&self.event_loop, now, child, signal);
-                self.answer(from, &Done {}, now);
-            }
+            Request::Signal { target, signal, all } => self.signal(from, target, signal, all, now)?,
             Request::Resize { target, height, width } => {
                 let relay = self.relay_of(target)?;
                 if relay.stdio() != Stdio::Terminal {
@@ -195,13 +202,13 @@ impl Monitor {
         Ok(())
     }
 
-    fn answer(&mut self, to: ConnectionId, parameters: &impl serde::Serialize, now: Instant) {
+    pub(super) fn answer(&mut self, to: ConnectionId, parameters: &impl serde::Serialize, now: Instant) {
         if let Some(service) = &mut self.service {
             service.control.answer(to, parameters, now);
         }
     }
 
-    fn exec_named(&mut self, name: &str) -> Option<&mut Exec> {
+    pub(super) fn exec_named(&mut self, name: &str) -> Option<&mut Exec> {
         self.service.as_mut()?.execs.by_name(name)
     }
 
@@ -265,6 +272,7 @@ impl Monitor {
     fn forget_client(&mut self, client: ConnectionId, now: Instant) {
         if let Some(service) = &mut self.service {
             service.shutdown_callers.retain(|&caller| caller != client);
+            service.signallers.retain(|signaller| signaller.connection != client);
         }
         self.forget_caller(client, now);
     }
@@ -277,6 +285,7 @@ impl Monitor {
             Phase::Ending(_) => State::Ended,
         };
         let mut status = Status::new(self.config.id.to_string_lossy().into_owned(), state);
+        self.describe_container(&mut status);
         let Some(service) = &self.service else { return status };
         let snapshot = self.driver.snapshot();
         let process =
@@ -305,12 +314,28 @@ impl Monitor {
         let zombies = snapshot.zombies.iter().take(control::MAX_ZOMBIES);
         status.zombies =
             zombies.map(|zombie| Zombie { pid: zombie.pid.as_raw(), first_seen: time(zombie.first_seen) }).collect();
+        status.limits = service.container.limits.read();
+        let logged = self.log.totals();
         status.counters = Counters {
             output_bytes: self.relay.bytes_read(),
+            lines_logged: logged.lines_logged,
+            bytes_dropped: logged.bytes_dropped,
             orphans_swept: self.driver.orphans_swept(),
             runtimes_killed: self.driver.runtimes_killed(),
         };
         status
+    }
+
+    /// What the container was started with.
+    fn describe_container(&self, status: &mut Status) {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        status.name = self.config.name.as_ref().map(|name| name.to_string_lossy().into_owned());
+        status.terminal = self.config.stdio == Stdio::Terminal;
+        status.logs = self.config.log.names();
+        if let Some(bundle) = self.config.bundle() {
+            status.bundle = text(bundle);
+            status.attach = self.attach.as_ref().map(|_| text(&bundle.join(AttachSocket::NAME)));
+        }
     }
 
     /// Tells subscribers.
@@ -324,6 +349,7 @@ impl Monitor {
     pub(super) fn tell_started(&mut self, pid: Pid, now: Instant) {
         if let Some(service) = &mut self.service {
             service.container.process = Some((pid, SystemTime::now()));
+            service.container.limits = LimitFiles::of(pid.as_raw());
             let event = Event::now(EventKind::Started);
             service.control.tell(Event { target: Some(CONTAINER.into()), pid: Some(pid.as_raw()), ..event }, now);
         }
@@ -331,6 +357,7 @@ impl Monitor {
 
     /// The container has ended.
     pub(super) fn tell_ended(&mut self, kind: EventKind, exit_code: i32, now: Instant) {
+        self.tell_dropped(now);
         if let Some(service) = &mut self.service {
             service.container.exit_code = Some(exit_code);
             let pid = service.container.process.map(|(pid, _)| pid.as_raw());
@@ -344,13 +371,33 @@ impl Monitor {
         self.tell(Event { target: Some(CONTAINER.into()), ..Event::now(EventKind::Oom) }, now);
     }
 
+    /// Tells subscribers how much output was dropped since they were told last.
+    fn tell_dropped(&mut self, now: Instant) {
+        let dropped = self.log.totals().bytes_dropped;
+        let Some(service) = &mut self.service else { return };
+        let count = dropped - service.told.bytes_dropped;
+        if count > 0 {
+            service.told.bytes_dropped = dropped;
+            service.told.dropped_again = Some(now + DROPPED_INTERVAL);
+            service.control.tell(Event { count: Some(count), ..Event::now(EventKind::LogDropped) }, now);
+        }
+    }
+
     /// Tells subscribers of what is known by being looked for.
     pub(super) fn tell_news(&mut self, now: Instant) {
+        self.answer_signallers(now);
+        if self.service.as_ref().is_some_and(|service| service.told.dropped_again.is_none_or(|at| at <= now)) {
+            if let Some(service) = &mut self.service {
+                service.told.dropped_again = None;
+            }
+            self.tell_dropped(now);
+        }
         let Some(service) = &mut self.service else { return };
         if service.idle.is_some_and(|at| at <= now) {
             service.idle = None;
             if service.execs.is_empty() {
                 service.execs.shrink();
+                service.signallers.shrink_to_fit();
                 self.driver.shrink();
                 sys::give_back_memory();
             }

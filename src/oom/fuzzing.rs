@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
-use super::cgroup::{Cgroup, Mount, Version};
 use super::counters::{Counters, Judge};
+use crate::cgroup::{Cgroup, Controller, Mount, Version};
 use crate::fuzzing::Input;
 
 /// `memory.events` or `memory.oom_control`, before and after.
@@ -51,10 +51,10 @@ fn slow_counters(text: &[u8]) -> BTreeMap<String, Option<u64>> {
 /// `/proc/PID/cgroup` and `/proc/self/mountinfo`: of any bytes, and of mounts as the kernel writes them.
 pub(crate) fn cgroups(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let cgroup = Cgroup::parse(input.text());
+    let cgroup = Cgroup::parse(input.text(), Controller::Memory);
     let cgroup = cgroup.map_or_else(|| PathBuf::from("/a/b"), |cgroup| cgroup.path);
     assert!(cgroup.has_root());
-    check_places(&Mount::list(input.rest(), Version::V2).expect("it is all in memory"), &cgroup);
+    check_places(&Mount::list(input.rest(), Version::V2, Controller::Memory).expect("it is all in memory"), &cgroup);
 
     let mut input = Input::new(bytes);
     let (mut mountinfo, mut expected) = (Vec::new(), Vec::<(Mount, Version)>::new());
@@ -79,7 +79,7 @@ pub(crate) fn cgroups(bytes: &[u8]) {
         expected.extend(version.map(|version| (Mount { root, point }, version)));
     }
     for version in [Version::V1, Version::V2] {
-        let found = Mount::list(mountinfo.as_slice(), version).expect("it is all in memory");
+        let found = Mount::list(mountinfo.as_slice(), version, Controller::Memory).expect("it is all in memory");
         let expected: Vec<&Mount> =
             expected.iter().filter(|(_, its)| *its == version).map(|(mount, _)| mount).collect();
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);

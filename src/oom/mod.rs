@@ -1,7 +1,6 @@
 //! Tells whether the container ran out of memory: by the kernel's own counters, never by its exit status, as anybody
 //! may send a SIGKILL.
 
-mod cgroup;
 mod counters;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -19,8 +18,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::cgroup::{Cgroup, Controller, Version};
 use crate::source::Source;
-use cgroup::{Cgroup, Version};
 use counters::{Counters, Judge};
 
 /// Either file has a few short lines.
@@ -54,7 +53,7 @@ impl OomWatch {
     }
 
     fn try_start(event_loop: &EventLoop<Source>, pid: i32) -> io::Result<Option<Self>> {
-        let Some(cgroup) = Cgroup::of(pid)?.filter(|cgroup| !cgroup.is_root()) else {
+        let Some(cgroup) = Cgroup::of(pid, Controller::Memory)?.filter(|cgroup| !cgroup.is_root()) else {
             debug!("the container has no memory cgroup");
             return Ok(None);
         };

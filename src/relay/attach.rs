@@ -13,9 +13,6 @@ use crate::directory::Directory;
 use crate::error::{Context, Result};
 use crate::socket_file::{MAX_SOCKET_PATH, Made, remove_leftover};
 
-/// The name of the socket.
-const NAME: &str = "attach";
-
 /// The attach socket's files: the socket in the bundle, and the link by which clients reach a bundle whose path is too
 /// long for a socket's address. Each is removed once, at the latest when this is dropped.
 #[derive(Debug)]
@@ -25,6 +22,9 @@ pub(crate) struct AttachSocket {
 }
 
 impl AttachSocket {
+    /// The name of the socket.
+    pub(crate) const NAME: &str = "attach";
+
     /// Makes the socket in the bundle, in place of what an earlier run left, and the link `UUID` to the bundle in
     /// `link_dir`, if there is one.
     pub(crate) fn create(bundle: &Path, link_dir: Option<&Path>, uuid: &OsStr) -> Result<(Self, OwnedFd)> {
@@ -35,10 +35,10 @@ impl AttachSocket {
             symlink(bundle, &path).context(|| format!("cannot make the link {}", path.display()))?;
             made.link = Some(Made::at(path)?);
         }
-        let path = bundle.join(NAME);
+        let path = bundle.join(Self::NAME);
         remove_leftover(&path)?;
         let listener = Directory::open(bundle)
-            .and_then(|bundle| bundle.listen(NAME.as_ref(), SockType::SeqPacket, Mode::S_IRWXU))
+            .and_then(|bundle| bundle.listen(Self::NAME.as_ref(), SockType::SeqPacket, Mode::S_IRWXU))
             .context(|| format!("cannot make the socket {}", path.display()))?;
         made.socket = Some(Made::at(path)?);
         Ok((made, listener))

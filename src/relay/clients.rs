@@ -173,9 +173,10 @@ impl Clients {
         }
     }
 
-    /// Whether nobody has anything still to get.
+    /// Whether nobody has anything still to get. Who is awaited finds at least the end: it cannot know, where nobody
+    /// listens, that there was no output.
     pub(super) fn have_everything(&self) -> bool {
-        self.list.iter().all(|client| !client.is_behind()) && !(self.first_awaited && self.ring.is_some())
+        self.list.iter().all(|client| !client.is_behind()) && !self.first_awaited
     }
 
     /// The client that holds up the others: which one, and since when it took nothing.

@@ -17,6 +17,9 @@ with connect() as shim, connect() as other:
     status = shim.Status()
     assert status["state"] == "running", status
     assert status["processes"][0]["target"] == "container", status
+    # Strings or nothing, and numbers: the package checks what it gets against the description.
+    assert all(limit is None or limit == "max" or limit.split()[0].isdigit() or limit.startswith("max ") for limit in status["limits"].values()), status
+    assert status["counters"]["bytes_dropped"] == 0 and status["counters"]["lines_logged"] == 0, status
 
     events = other.Events(_more=True)
     assert next(events)["event"]["kind"] == "subscribed"
@@ -31,8 +34,12 @@ with connect() as shim, connect() as other:
     assert exited["exited"]["exit_code"] == 3, exited
 
     shim.ReopenLogs()
+    # Ignored by the processes of the container, so that nothing else of it is to be seen.
+    shim.Signal("container", "CONT", True)
+    shim.Signal("container", "CONT", None)
     for call, error in [
-        (lambda: shim.Signal("exec-9", "TERM"), "org.dunnage.shim.NotFound"),
+        (lambda: shim.Signal("exec-9", "TERM", None), "org.dunnage.shim.NotFound"),
+        (lambda: shim.Signal("exec-9", "TERM", True), "org.dunnage.shim.NotFound"),
         (lambda: shim.Resize("container", 24, 80), "org.varlink.service.InvalidParameter"),
         (lambda: shim.CloseStdin("container"), "org.varlink.service.InvalidParameter"),
         (lambda: shim.Shutdown(1), "org.varlink.service.InvalidParameter"),

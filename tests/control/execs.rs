@@ -266,6 +266,20 @@ fn an_exec_whose_terminal_never_comes_fails() {
 }
 
 #[test]
+fn a_client_finds_the_end_of_an_exec_that_said_nothing_before_it_came() {
+    let sandbox = Sandbox::new();
+    let _monitor = running(&sandbox);
+    let mut caller = caller(&sandbox);
+    let (_, started) =
+        start(&mut caller, &json!({"process": process([Step::Exit(3)]), "terminal": false, "stdin": false}));
+    // It is over, and its socket is still there.
+    assert_eq!(caller.answer()["parameters"]["exited"]["exit_code"], 3);
+    let output = attach(&started).receive_all();
+    assert_eq!((output.stdout, output.stderr), (Vec::new(), Vec::new()));
+    wait::eventually(Deadline::usual(), "its files to go", || leftovers(&sandbox).is_empty());
+}
+
+#[test]
 fn r13_a_runtime_that_says_much_is_not_kept_waiting_for_a_client() {
     let sandbox = Sandbox::new();
     let _monitor = running(&sandbox);

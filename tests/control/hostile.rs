@@ -1,10 +1,14 @@
 //! K2, K3: clients that do all that they should not. The container's output and end are not delayed by any.
 
+use std::fs;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Out, Running, Sandbox, Script, Step};
+use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
 use crate::caller::Caller;
@@ -37,6 +41,26 @@ impl<'a> Watched<'a> {
         self.client.send(b"ping");
         self.client.receive_until(Out::Stdout, "an echo", |output| output.len() >= before + 4);
         assert!(start.elapsed() < Duration::from_secs(1), "an echo took {:?}", start.elapsed());
+    }
+
+    /// Echoes until a client hears something. How long the shim ran at most until it came to one: what else the machine
+    /// does is not its fault.
+    fn longest_pause_until(&mut self, client: &Caller) -> Duration {
+        let mut longest = Duration::ZERO;
+        let deadline = Deadline::usual();
+        while !wait::poll_for(client.stream.as_fd(), PollFlags::POLLIN, Deadline::after(Duration::ZERO)) {
+            assert!(!deadline.passed(), "the client hears nothing");
+            let before = self.time_on_cpu();
+            self.echoes();
+            longest = longest.max(self.time_on_cpu().saturating_sub(before));
+        }
+        longest
+    }
+
+    /// How long the shim ran so far.
+    fn time_on_cpu(&self) -> Duration {
+        let text = fs::read_to_string(self.monitor.long().proc_dir().join("schedstat")).expect("the time it ran");
+        Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number"))
     }
 
     /// The end comes at once, as well; and until then the shim answers those who behave.
@@ -118,6 +142,9 @@ fn k2_a_message_that_comes_byte_by_byte_has_ten_seconds() {
     let sandbox = Sandbox::new();
     let mut watched = Watched::start(&sandbox);
     let mut slow = caller(&sandbox);
+    // One byte, and then nothing for longer than anybody waits.
+    let mut silent = caller(&sandbox);
+    assert!(silent.send_bytes(b"{"));
     let start = Instant::now();
     while slow.send_bytes(b"{") {
         assert!(start.elapsed() < Duration::from_secs(20), "it is still open");
@@ -125,6 +152,7 @@ fn k2_a_message_that_comes_byte_by_byte_has_ten_seconds() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert!(start.elapsed() > Duration::from_secs(9), "it was closed after {:?}", start.elapsed());
+    assert_eq!(silent.next(), None);
     watched.ends();
 }
 
@@ -208,7 +236,7 @@ fn k3_gone_in_the_midst_of_each_method() {
     let sandbox = Sandbox::new();
     let mut watched = Watched::start(&sandbox);
     let payload = process([Step::Sleep(20), Step::Exit(0)]);
-    let calls: [(&str, Value); 9] = [
+    let calls: [(&str, Value); 11] = [
         ("Status", json!({})),
         ("ExecSync", json!({"process": payload})),
         ("ExecSync", json!({"process": payload, "cancel_on_disconnect": true})),
@@ -217,6 +245,9 @@ fn k3_gone_in_the_midst_of_each_method() {
         ("Events", json!({})),
         ("ReopenLogs", json!({})),
         ("Signal", json!({"target": "exec-1000", "signal": "TERM"})),
+        // To all processes of the container: its caller is gone before it was sent.
+        ("Signal", json!({"target": "container", "signal": "CONT", "all": true})),
+        ("CloseStdin", json!({"target": "exec-1000"})),
         ("Resize", json!({"target": "container", "height": 1, "width": 1})),
     ];
     for (method, parameters) in &calls {
@@ -230,5 +261,104 @@ fn k3_gone_in_the_midst_of_each_method() {
         }
         watched.echoes();
     }
+    watched.ends();
+}
+
+#[test]
+fn k3_gone_in_the_midst_of_varlinks_own_methods() {
+    let sandbox = Sandbox::new();
+    let mut watched = Watched::start(&sandbox);
+    for call in [
+        json!({"method": "org.varlink.service.GetInfo"}),
+        json!({"method": "org.varlink.service.GetInterfaceDescription", "parameters": {"interface": "org.dunnage.shim"}}),
+    ] {
+        let message = [call.to_string().as_bytes(), b"\0"].concat();
+        for end in [1, message.len() / 2, message.len() - 1, message.len()] {
+            let mut leaving = caller(&sandbox);
+            assert!(leaving.send_bytes(&message[..end]));
+        }
+    }
+    watched.echoes();
+    watched.ends();
+}
+
+#[test]
+fn k3_gone_in_the_midst_of_a_shutdown() {
+    let sandbox = Sandbox::with(&Script::new([Step::Block(15), Step::fire("ready"), Step::Hang]));
+    let ready = sandbox.event("ready");
+    let mut monitor = shim(&sandbox).start();
+    monitor.pid();
+    ready.wait();
+    let parameters = json!({"timeout_ms": 2500});
+    let message = json!({"method": "org.dunnage.shim.Shutdown", "parameters": parameters}).to_string();
+    let message = [message.as_bytes(), b"\0"].concat();
+    for end in [1, message.len() / 2, message.len() - 1] {
+        assert!(caller(&sandbox).send_bytes(&message[..end]));
+    }
+    // What did not arrive whole was not asked for.
+    assert_eq!(caller(&sandbox).call("Status", &json!({}))["shutting_down"], false);
+    assert!(caller(&sandbox).send_bytes(&message));
+    // What did is done, whoever is there to hear of it.
+    let start = Instant::now();
+    assert_eq!(monitor.exit_code(), "137");
+    monitor.end();
+    assert!(start.elapsed() < Duration::from_secs(20), "the end took {:?}", start.elapsed());
+}
+
+#[test]
+fn k2_many_signals_to_all_wait_for_each_other_and_hold_nothing_up() {
+    let sandbox = Sandbox::new();
+    let mut watched = Watched::start(&sandbox);
+    let signal = json!({"target": "container", "signal": "CONT", "all": true});
+    let mut hostile: Vec<Caller> = (0..60).map(|_| caller(&sandbox)).collect();
+    for caller in &mut hostile {
+        for _ in 0..10 {
+            caller.ask("Signal", &signal);
+        }
+    }
+    watched.echoes();
+    for caller in &mut hostile {
+        for _ in 0..10 {
+            assert_eq!(caller.answer(), json!({"parameters": {}}));
+        }
+    }
+    drop(hostile);
+    watched.ends();
+}
+
+#[test]
+fn r22_thousands_of_processes_that_are_killed_or_signalled_do_not_hold_the_relay_up() {
+    let sandbox = Sandbox::new();
+    let ready = sandbox.event("ready");
+    let mut watched = Watched::start(&sandbox);
+    let ready_path = sandbox.bundle().join("ready");
+    let script = format!(
+        "mkfifo fifo-$$; I=0; while [ $I -lt 5000 ]; do ( read nothing < fifo-$$ ) & I=$((I+1)); done; echo -n x > {}; wait",
+        ready_path.display()
+    );
+    let mut subscriber = caller(&sandbox);
+    subscriber.ask_for_more("Events", &json!({}));
+    let mut execer = caller(&sandbox);
+    let mut asked = exec_sync([Step::shell(&format!("cd {}; {script}", sandbox.root().display()))]);
+    asked["cancel_on_disconnect"] = json!(true);
+    execer.ask("ExecSync", &asked);
+    assert_eq!(subscriber.event_of("started")["target"], "exec-1");
+    ready.wait();
+
+    let mut other = caller(&sandbox);
+    other.ask("Signal", &json!({"target": "exec-1", "signal": "CONT", "all": true}));
+    let signalled = watched.longest_pause_until(&other);
+    assert_eq!(other.answer(), json!({"parameters": {}}));
+    drop(execer);
+    let killed = watched.longest_pause_until(&subscriber);
+    assert_eq!(subscriber.event_of("exited")["exit_code"], -1);
+    println!("an echo took {signalled:?} and {killed:?} of the shim at most");
+    // It passes the relay twice, to the container and back. While thousands die it waits for a processor as well, and the
+    // shim goes on meanwhile: how long one of its turns is then, the driver's own test says.
+    assert!(signalled < 2 * Duration::from_millis(50), "an echo took {signalled:?} of the shim");
+    // Thousands that die take their time of the processors, which is not the shim's fault either.
+    wait::eventually(Deadline::usual(), "all to be swept", || {
+        caller(&sandbox).call("Status", &json!({}))["counters"]["orphans_swept"].as_u64() >= Some(5000)
+    });
     watched.ends();
 }

@@ -5,6 +5,7 @@ mod execs;
 mod hostile;
 mod methods;
 mod python;
+mod real;
 mod socket;
 
 use std::path::PathBuf;

@@ -1,9 +1,11 @@
 //! What the methods do to the container.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
 
 use dunnage_testing::wait::{self, Deadline};
-use dunnage_testing::{Sandbox, Script, Sink, Status, Step};
+use dunnage_testing::{Log, Out, Process, Sandbox, Script, Sink, Status, Step};
 use nix::libc;
 use serde_json::{Value, json};
 
@@ -140,6 +142,62 @@ fn events_tell_what_happens_from_the_subscription_on() {
 }
 
 #[test]
+fn output_that_no_log_took_is_counted_and_told() {
+    let sandbox = Sandbox::new();
+    let (go, more) = (sandbox.event("go"), sandbox.event("more"));
+    sandbox.script(&Script::new([
+        Step::out("before\n"),
+        Step::wait("go"),
+        Step::Lines(Out::Stdout, 5_000, 100),
+        Step::wait("more"),
+        Step::Lines(Out::Stderr, 5_000, 100),
+    ]));
+    // A log on a disk of 64 KiB.
+    let dir = sandbox.root().join("small");
+    fs::create_dir(&dir).expect("a directory");
+    let small = "mount -t tmpfs -o size=64k tmpfs \"$DUNNAGE_SANDBOX/small\"; exec \"$@\"";
+    let mut monitor = shim(&sandbox)
+        .option("-l", format!("k8s-file:{}", dir.join("log").display()))
+        .through(&format!("exec unshare -m --propagation private sh -c '{small}' sh"))
+        .start();
+    monitor.pid();
+    // Held open, as the disk goes with the monitor.
+    let seen = monitor.long().proc_dir().join("root").join(dir.strip_prefix("/").expect("absolute"));
+    let mut file = File::open(seen.join("log")).expect("the log");
+    let (mut caller, mut subscriber) = (caller(&sandbox), crate::caller(&sandbox));
+    subscriber.ask_for_more("Events", &json!({}));
+    assert_eq!(subscriber.event()["kind"], "subscribed");
+    let mut counters = || caller.call("Status", &json!({}))["counters"].clone();
+    wait::eventually(Deadline::usual(), "the first line", || counters()["lines_logged"] == 1);
+    assert_eq!(counters()["bytes_dropped"], 0);
+
+    go.fire();
+    let first = subscriber.event_of("log_dropped")["count"].as_u64().expect("a count");
+    assert!(first > 0);
+    more.fire();
+    // What was not told in between is told before the end: it makes a few events at most, not one for each loss.
+    let (mut told, mut events) = (first, 1);
+    loop {
+        let event = subscriber.event();
+        match event["kind"].as_str() {
+            Some("log_dropped") => told += event["count"].as_u64().expect("a count"),
+            Some("exited") => break,
+            other => panic!("{other:?}"),
+        }
+        events += 1;
+    }
+    assert!(events <= 5, "{events} events");
+    let mut log = Vec::new();
+    file.read_to_end(&mut log).expect("the log");
+    let log = Log::parse(&log);
+    let logged = log.stream(Out::Stdout).len() + log.stream(Out::Stderr).len();
+    let notes: usize =
+        log.entries.iter().filter(|entry| entry.text.starts_with(b"dunnage: ")).map(|entry| entry.text.len() + 1).sum();
+    let printed = "before\n".len() + 1_000_000;
+    assert_eq!(told, (printed - (logged - notes)) as u64, "each byte is logged or told of");
+}
+
+#[test]
 fn r19_a_shutdown_by_request_kills_what_does_not_end_and_answers_when_all_is_over() {
     let sandbox = Sandbox::with(&Script::new([Step::Block(libc::SIGTERM), Step::fire("ready"), Step::Hang]));
     let ready = sandbox.event("ready");
@@ -166,6 +224,62 @@ fn r19_a_shutdown_by_request_kills_what_does_not_end_and_answers_when_all_is_ove
     assert_eq!(fs::read_to_string(sandbox.exit_file()).expect("the exit file"), "137");
     assert_eq!(execer.answer()["parameters"]["exit_code"], 137);
     monitor.end();
+}
+
+/// A cgroup of the v1 freezer: what is frozen in it does not die of SIGKILL.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    /// None where the machine has no such hierarchy.
+    fn new() -> Option<Self> {
+        let dir = PathBuf::from(format!("/sys/fs/cgroup/freezer/dunnage-control-{}", std::process::id()));
+        fs::create_dir(&dir).ok()?;
+        dir.join("freezer.state").exists().then_some(Self(dir))
+    }
+
+    fn set(&self, state: &str) {
+        fs::write(self.0.join("freezer.state"), state).expect("the freezer's state");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.set("THAWED");
+        // It is there until the test's processes, which it was thawed for, are dead.
+        for pid in fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default().lines() {
+            if let Some(process) = pid.parse().ok().and_then(Process::open) {
+                process.signal(libc::SIGKILL);
+            }
+        }
+        if !wait::whether(Deadline::usual(), || fs::remove_dir(&self.0).is_ok()) {
+            eprintln!("{} cannot be removed", self.0.display());
+        }
+    }
+}
+
+#[test]
+fn r20_k4_a_shutdown_that_leaves_a_process_is_unproven_and_names_it() {
+    let sandbox = Sandbox::new();
+    // The first to go, as what is frozen does not die.
+    let Some(freezer) = Freezer::new() else {
+        eprintln!("there is no freezer of cgroup v1 here, without which no process survives SIGKILL");
+        return;
+    };
+    let enter = format!("echo $PPID > {}/cgroup.procs", freezer.0.display());
+    sandbox.script(&Script::new([Step::run(&["/bin/sh", "-c", &enter]), Step::fire("ready"), Step::Hang]));
+    let ready = sandbox.event("ready");
+    let mut monitor = shim(&sandbox).start();
+    let payload = monitor.payload();
+    ready.wait();
+    freezer.set("FROZEN");
+    let mut caller = caller(&sandbox);
+    let (error, parameters) = caller.refusal("Shutdown", &json!({"timeout_ms": 2500}));
+    assert_eq!((error.as_str(), &parameters["left"]), ("org.dunnage.shim.Unproven", &json!([payload.pid()])));
+    assert!(!sandbox.exit_file().exists(), "no exit was seen");
+    monitor.end();
+    assert!(!sandbox.exit_file().exists(), "no exit was seen");
+    freezer.set("THAWED");
+    payload.wait_end(Deadline::usual(), "the process, once it can die");
 }
 
 #[test]

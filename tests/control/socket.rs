@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use dunnage_testing::wait::{self, Deadline};
@@ -58,6 +59,24 @@ fn k1_a_socket_that_refuses_is_replaced_and_one_that_answers_ends_the_start() {
     assert!(text.contains("is in the way: another process answers there"), "{text}");
     caller(&sandbox).call("Status", &json!({}));
     first.long().signal(libc::SIGKILL);
+}
+
+#[test]
+fn k1_a_directory_for_sockets_is_made_for_its_user_alone() {
+    let sandbox = Sandbox::with(&Script::new([Step::Hang]));
+    let mut monitor = sandbox.monitor(&Tool::under_test()).control_dir().start();
+    monitor.pid();
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(&sandbox.control_dir()), 0o700);
+    assert_eq!(mode(&sandbox.control_dir().join(sandbox.id())), 0o600);
+
+    // Only the last part of its path.
+    let sandbox = Sandbox::with(&Script::new([Step::Hang]));
+    let path = sandbox.root().join("no/such/directory");
+    let mut monitor = sandbox.monitor(&Tool::under_test()).env("DUNNAGE_CONTROL_DIR", path).start();
+    let message = monitor.message().expect("a message");
+    assert!(message["message"].to_string().contains("cannot make the directory"), "{message}");
+    monitor.end();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Carries the reaper's decisions out on real processes, and feeds it what the kernel says of them.
 
+mod broadcast;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod kinship;
@@ -29,7 +30,10 @@ use crate::reaper::{
     Walk,
 };
 use crate::sys::{Answer, Pidfd, Program, Spawned, Task};
-use tree::Tree;
+use broadcast::Broadcast;
+use tree::{Tree, Way, share_of_turn};
+
+pub use broadcast::{BroadcastId, Broadcasted, TooManyBroadcasts};
 
 /// The name of a watched process in the event loop; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +111,10 @@ pub struct Driver {
     calls: Vec<CallFiles>,
     /// Of children that are killed with all that is below them.
     trees: Vec<(ChildId, Tree)>,
+    /// Signals to all processes of a child; the first is on its way.
+    broadcasts: VecDeque<Broadcast>,
+    broadcasts_done: VecDeque<Broadcasted>,
+    next_broadcast: u32,
     outcomes: VecDeque<Outcome>,
     next_watched: u32,
     /// A process is not watched whose SIGCHLD may have been seen before it was known.
@@ -161,6 +169,9 @@ impl Driver {
             processes: Vec::new(),
             calls: Vec::new(),
             trees: Vec::new(),
+            broadcasts: VecDeque::new(),
+            broadcasts_done: VecDeque::new(),
+            next_broadcast: 0,
             outcomes: VecDeque::new(),
             next_watched: 0,
             look_again: false,
@@ -236,13 +247,14 @@ impl Driver {
     /// When [`Driver::handle_timeout`] is to be called at the latest.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.reaper.next_timeout()
+        [self.reaper.next_timeout(), self.broadcast_due()].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub fn handle_timeout<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
         self.reaper.handle_timeout(now);
         self.carry_out(event_loop, now);
+        self.go_on_broadcasting(now);
     }
 
     /// A watched process ended.
@@ -346,6 +358,8 @@ impl Driver {
         self.processes.shrink_to_fit();
         self.calls.shrink_to_fit();
         self.trees.shrink_to_fit();
+        self.broadcasts.shrink_to_fit();
+        self.broadcasts_done.shrink_to_fit();
         self.outcomes.shrink_to_fit();
     }
 
@@ -545,11 +559,15 @@ impl Driver {
             warn!("stopping process {root} and all below it, as its time is over");
             self.signal_group_of(child, Signal::SIGSTOP);
             self.signal(role, Signal::SIGSTOP);
-            self.trees.extend(Tree::new(root).map(|tree| (child, tree)));
+            self.trees.extend(Tree::new(root, Way::Stop).map(|tree| (child, tree)));
         }
-        let adopted = if self.reaper.is_main(child) { self.adopted(root) } else { Vec::new() };
-        let tree = self.trees.iter_mut().find(|(of, _)| *of == child);
-        tree.map_or(Walk::Settled, |(_, tree)| tree.stop_slice(&adopted))
+        let Some(position) = self.trees.iter().position(|&(of, _)| of == child) else { return Walk::Settled };
+        let time = share_of_turn(self.trees.len());
+        let (child, mut tree) = self.trees.swap_remove(position);
+        let adopted = |root| if self.reaper.is_main(child) { self.adopted(root) } else { Vec::new() };
+        let walk = tree.walk_slice(time, adopted);
+        self.trees.push((child, tree));
+        walk
     }
 
     /// The children that nobody started from here: daemons of the container's, which their parents left. What is above
@@ -563,7 +581,8 @@ impl Driver {
 
     fn kill_tree(&mut self, child: ChildId) -> Walk {
         let Some(position) = self.trees.iter().position(|&(of, _)| of == child) else { return Walk::Settled };
-        let walk = self.trees[position].1.kill_slice();
+        let time = share_of_turn(self.trees.len());
+        let walk = self.trees[position].1.signal_slice_from_below(Signal::SIGKILL, time);
         if walk == Walk::Settled {
             self.trees.remove(position);
         }

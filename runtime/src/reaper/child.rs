@@ -64,6 +64,12 @@ impl Reaper {
         self.children.iter().any(|child| child.id == id && child.kind == Kind::Main)
     }
 
+    /// Whether the child was executed beside that.
+    #[must_use]
+    pub fn is_exec(&self, id: ChildId) -> bool {
+        self.children.iter().any(|child| child.id == id && child.kind == Kind::Exec)
+    }
+
     /// Registers the process of a call that has just ended.
     pub(super) fn add_child(&mut self, now: Instant, call: &Call, pid: Pid) {
         let kind = if call.is_main() { Kind::Main } else { Kind::Exec };

@@ -29,5 +29,5 @@ pub use signals::Signals;
 pub use socket::{accept, receive_fds};
 pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
 pub use task::{Answer, Task, TaskError};
-pub use terminal::{set_window_size, unread_bytes};
+pub use terminal::{set_window_size, unread_bytes, window_size};
 pub use xattr::{has_attribute, set_attribute};

@@ -23,6 +23,15 @@ pub fn set_window_size(terminal: &impl AsFd, height: u16, width: u16) -> io::Res
     Ok(())
 }
 
+/// The size of a terminal, rows and columns (`TIOCGWINSZ`); not of one that never was given any.
+pub fn window_size(terminal: &impl AsFd) -> Option<(u16, u16)> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes one winsize to the address given, which is that of a live one.
+    let result = unsafe { libc::ioctl(terminal.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
+    Errno::result(result).ok()?;
+    (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -42,5 +51,14 @@ mod tests {
         let (reader, _writer) = io::pipe().expect("pipe");
         let error = set_window_size(&reader, 24, 80).expect_err("a pipe has no size");
         assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+        assert_eq!(window_size(&reader), None);
+    }
+
+    #[test]
+    fn a_terminal_has_the_size_that_it_was_given() {
+        let pty = nix::pty::openpty(None, None).expect("openpty");
+        assert_eq!(window_size(&pty.slave), None);
+        set_window_size(&pty.master, 24, 80).expect("TIOCSWINSZ");
+        assert_eq!(window_size(&pty.slave), Some((24, 80)));
     }
 }

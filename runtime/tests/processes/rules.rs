@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::driver::StartError;
-use dunnage_runtime::reaper::{CallSpec, ExitStatus, Failure, Outcome, Timeout, Timing};
+use dunnage_runtime::reaper::{CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout, Timing};
 use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
@@ -30,6 +30,9 @@ rules! {
     r4_a_recycled_pid_is_not_accepted,
     r7_at_rest_there_is_no_timer,
     r8_ten_thousand_orphans_hold_nothing_up,
+    r9_a_signal_to_all_reaches_every_process_of_the_container_and_no_other,
+    r9_a_signal_to_all_of_an_exec_leaves_the_container_alone,
+    r9_sigkill_to_all_leaves_nothing_of_what_forks_all_the_time,
     r10_a_stranger_is_neither_accepted_nor_killed,
     r11_a_status_that_another_reaped_comes_from_the_kernel,
     r11_a_status_that_nobody_reaps_is_unknown,
@@ -49,6 +52,9 @@ rules! {
     r22_the_status_of_a_task_is_not_swept,
     g5_what_was_executed_is_known_until_it_is_asked_for,
     g10_neither_mask_nor_umask_leaks_in,
+    r22_a_process_with_thousands_of_children_is_killed_in_slices,
+    r22_many_execs_killed_at_once_share_a_turn,
+    r22_a_signal_to_thousands_is_sent_in_slices,
 }
 
 /// A process that lives until it is killed.
@@ -160,6 +166,140 @@ fn r8_ten_thousand_orphans_hold_nothing_up() {
     println!("the longest of the rounds ran for {:?}", shim.longest_round);
     shim.driver.signal_child(&shim.event_loop, Instant::now(), container, Signal::SIGKILL);
     assert_eq!(shim.exited(container), ExitStatus::Signal(9));
+}
+
+/// A shell script of that name that notes each SIGUSR1 in a file of that name, once it has written its PID to another.
+fn write_noter(shim: &Shim, name: &str) {
+    let script = format!("trap \"echo got >> $D/{name}\" USR1; echo $$ > $D/{name}.pid; while :; do sleep 0.05; done");
+    fs::write(shim.path(&format!("{name}.sh")), script).unwrap();
+}
+
+/// Runs the loop until each of these files has a line.
+fn until_written(shim: &mut Shim, names: &[String]) {
+    let paths: Vec<PathBuf> = names.iter().map(|name| shim.path(name)).collect();
+    let has_a_line = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'));
+    shim.run_until(&names.join(", "), || paths.iter().all(has_a_line));
+}
+
+fn until_noting(shim: &mut Shim, names: &[&str]) {
+    until_written(shim, &names.iter().map(|name| format!("{name}.pid")).collect::<Vec<_>>());
+}
+
+/// Each of them got the signal, and got it once.
+fn each_noted_one(shim: &mut Shim, names: &[&str]) {
+    until_written(shim, &names.iter().map(ToString::to_string).collect::<Vec<_>>());
+    for name in names {
+        assert_eq!(fs::read_to_string(shim.path(name)).unwrap(), "got\n", "{name}");
+    }
+}
+
+/// The main process of a container, one below it, and a daemon whose parent has ended.
+const OF_CONTAINER: [&str; 3] = ["main", "below", "daemon"];
+
+fn container_of_three(shim: &mut Shim) -> ChildId {
+    for name in OF_CONTAINER {
+        write_noter(shim, name);
+    }
+    let script = "sh $D/below.sh & (setsid sh $D/daemon.sh &); . $D/main.sh";
+    let (container, _) = shim.started(CREATE, &format!("export D; setsid sh -c '{script}' & echo -n $! > $F"));
+    until_noting(shim, &OF_CONTAINER);
+    container
+}
+
+fn r9_a_signal_to_all_reaches_every_process_of_the_container_and_no_other() {
+    let mut shim = Shim::new(short());
+    let container = container_of_three(&mut shim);
+    write_noter(&shim, "exec");
+    shim.started(EXEC, "export D; sh $D/exec.sh & echo -n $! > $F");
+    // The runtime of a call is no process of the container's.
+    write_noter(&shim, "runtime");
+    shim.call(EXEC, "export D; . $D/runtime.sh");
+    until_noting(&mut shim, &["exec", "runtime"]);
+    shim.signal_all(container, Signal::SIGUSR1);
+    each_noted_one(&mut shim, &OF_CONTAINER);
+    each_noted_one(&mut shim, &["exec"]);
+    assert!(!shim.path("runtime").exists());
+    assert!(is_alive(Pid::from_raw(std::env::var("STRANGER").unwrap().parse().unwrap())));
+}
+
+fn r9_a_signal_to_all_of_an_exec_leaves_the_container_alone() {
+    let mut shim = Shim::new(short());
+    container_of_three(&mut shim);
+    let names = ["exec", "child"];
+    for name in names {
+        write_noter(&shim, name);
+    }
+    let script = "export D; sh -c 'setsid sh $D/child.sh & . $D/exec.sh' & echo -n $! > $F";
+    let (exec, _) = shim.started(EXEC, script);
+    until_noting(&mut shim, &names);
+    shim.signal_all(exec, Signal::SIGUSR1);
+    each_noted_one(&mut shim, &names);
+    for name in OF_CONTAINER {
+        assert!(!shim.path(name).exists(), "{name} got a signal that was not for it");
+    }
+}
+
+fn r9_sigkill_to_all_leaves_nothing_of_what_forks_all_the_time() {
+    let mut shim = Shim::new(short());
+    let storm = "(while :; do setsid sleep 1000 & done) &";
+    let (container, _) = shim.started(CREATE, &format!("setsid sh -c '{storm} {storm} wait' & echo -n $! > $F"));
+    shim.run_until("it forks", || living() > 50);
+    shim.signal_all(container, Signal::SIGKILL);
+    assert_eq!(shim.exited(container), ExitStatus::Signal(9));
+    shim.run_until("all are dead", || living() == 0);
+    assert!(shim.longest_round < ms(50), "a round took {:?}", shim.longest_round);
+}
+
+/// A runtime's script: a process with so many children that do nothing, all of them there before its PID is.
+fn parent_of(count: u32) -> String {
+    let child = "( read nothing < $D/fifo ) &";
+    format!(
+        "export D; mkfifo $D/fifo; setsid sh -c 'I=0; while [ $I -lt {count} ]; do {child} I=$((I+1)); done
+         : > $D/ready; wait' & until [ -e $D/ready ]; do sleep 0.1; done; echo -n $! > $F"
+    )
+}
+
+fn r22_a_process_with_thousands_of_children_is_killed_in_slices() {
+    let mut shim = Shim::new(short());
+    let (_, pid) = shim.started(with_timeout(100), &parent_of(4_000));
+    let began = Instant::now();
+    timed_out(&mut shim);
+    println!("killed in {:?}, the longest round ran for {:?}", began.elapsed(), shim.longest_round);
+    assert_eq!(state_of(pid), None);
+    shim.run_until("all are dead and swept", || living() == 0 && zombies() == 0);
+    assert!(shim.longest_round < ms(50), "a round took {:?}", shim.longest_round);
+}
+
+fn r22_many_execs_killed_at_once_share_a_turn() {
+    let mut shim = Shim::new(short());
+    // 32 trees of 40 each, whose time is over in the same moment.
+    let tree = "setsid sh -c 'I=0; while [ $I -lt 40 ]; do sleep 1000 & I=$((I+1)); done; wait' & echo -n $! > $F";
+    let execs: Vec<ChildId> = (0..32).map(|_| shim.started(EXEC, tree).0).collect();
+    shim.run_until("all are there", || living() == 32 * 41);
+    shim.longest_round = Duration::ZERO;
+    let began = Instant::now();
+    for exec in &execs {
+        shim.driver.cancel_child(&shim.event_loop, Instant::now(), *exec);
+    }
+    // What is asked for in one turn is begun in it.
+    assert!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+    for _ in &execs {
+        timed_out(&mut shim);
+    }
+    println!("killed in {:?}, the longest round ran for {:?}", began.elapsed(), shim.longest_round);
+    assert!(shim.longest_round < ms(50), "a round took {:?}", shim.longest_round);
+    shim.run_until("all are dead and swept", || living() == 0 && zombies() == 0);
+}
+
+fn r22_a_signal_to_thousands_is_sent_in_slices() {
+    let mut shim = Shim::new(short());
+    let (container, _) = shim.started(CREATE, &parent_of(4_000));
+    let began = Instant::now();
+    shim.signal_all(container, Signal::SIGTERM);
+    println!("sent in {:?}, the longest round ran for {:?}", began.elapsed(), shim.longest_round);
+    assert_eq!(shim.exited(container), ExitStatus::Signal(15));
+    shim.run_until("all are dead and swept", || living() == 0 && zombies() == 0);
+    assert!(shim.longest_round < ms(50), "a round took {:?}", shim.longest_round);
 }
 
 fn r10_a_stranger_is_neither_accepted_nor_killed() {

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::driver::{Driver, RuntimeCall, StartError, Watched};
+use dunnage_runtime::driver::{Broadcasted, Driver, RuntimeCall, StartError, Watched};
 use dunnage_runtime::event_loop::{EventLoop, Events, Interest, Source};
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, ExitStatus, Job, Outcome, Timing};
 use dunnage_runtime::sys::{Program, Signals, Ties};
@@ -191,6 +191,17 @@ impl Shim {
         match self.next() {
             Outcome::Exited { child: exited, status } if exited == child => status,
             other => panic!("not exited: {other:?}"),
+        }
+    }
+
+    /// Sends a signal to all processes of the child, and runs the loop until that was done.
+    pub(crate) fn signal_all(&mut self, child: ChildId, signal: Signal) {
+        let id = self.driver.signal_all(Instant::now(), child, signal).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while self.driver.poll_broadcast() != Some(Broadcasted { id, reached: true }) {
+            assert!(Instant::now() < until, "{signal} is not sent within {PATIENCE:?}");
+            let outcomes = self.round(until);
+            self.untold.extend(outcomes);
         }
     }
 

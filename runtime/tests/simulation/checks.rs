@@ -11,8 +11,8 @@ use super::world::{Role, World};
 
 /// How much later than its bound a thing may be seen: a flood of SIGCHLD is looked at every 50 ms, a tree is stopped in
 /// 200 ms, and slices take a moment.
-const SLACK: Time = 80;
-const TREE: Time = 300;
+const SLACK: Time = 60;
+const TREE: Time = 20;
 
 /// What is remembered for the checks.
 #[derive(Debug, Default)]
@@ -40,9 +40,19 @@ macro_rules! must {
 }
 
 impl World<'_> {
-    /// Whether something that was to happen at `bound` is overdue.
+    /// Whether something that was to happen at `bound`, in one step, is overdue.
     fn is_overdue(&self, bound: Time) -> bool {
-        self.kernel.now > bound + self.stalled + SLACK
+        self.is_overdue_since(bound, bound)
+    }
+
+    /// The same of what began at `start` and takes several steps, each of which the loop may have been held up at.
+    fn is_overdue_since(&self, start: Time, bound: Time) -> bool {
+        self.kernel.now > bound + self.stalled_since(start) + SLACK
+    }
+
+    /// How long the loop was held up since then.
+    fn stalled_since(&self, start: Time) -> Time {
+        self.stalls.iter().map(|&(from, until)| until.min(self.kernel.now).saturating_sub(from.max(start))).sum()
     }
 
     /// After every round of the loop.
@@ -55,7 +65,10 @@ impl World<'_> {
             self.check_child(child)?;
         }
         if let Some(shutdown) = self.shutdown {
-            must!(!self.is_overdue(shutdown.ends), "R19: the shutdown did not end at its deadline");
+            must!(
+                !self.is_overdue_since(shutdown.ends, shutdown.ends),
+                "R19: the shutdown did not end at its deadline"
+            );
         }
         self.check_idle()
     }
@@ -90,13 +103,13 @@ impl World<'_> {
             "R7: zombie {pid} is not looked at"
         );
         let seen = self.checks.first_listed.get(&uid).map_or(unclaimed, |&listed| listed.max(unclaimed));
-        if !self.is_overdue(seen + bounds.orphan_grace) {
+        if !self.is_overdue_since(seen, seen + bounds.orphan_grace) {
             return Ok(());
         }
         let deferred = self.calls.iter().any(|call| {
             let ended = call.ended.is_some_and(|ended| self.is_overdue(ended));
             let until = (call.deadline + bounds.claim_margin()).min(seen + bounds.orphan_max_defer);
-            call.started <= seen && !ended && !self.is_overdue(until)
+            call.started <= seen && !ended && !self.is_overdue_since(seen, until)
         });
         let shutting_down = self.shutdown.is_some_and(|shutdown| self.is_overdue(shutdown.began));
         must!(deferred, "R3: zombie {pid} was not reaped in time");
@@ -116,12 +129,15 @@ impl World<'_> {
         // A shutdown may stop it just before its deadline, with waits of its own.
         let stopping = if self.shutdown.is_some() { bounds.stop_budget } else { 0 };
         must!(
-            !self.is_overdue(call.deadline + 3 * bounds.runtime_grace + stopping),
+            !self.is_overdue_since(call.started, call.deadline + 3 * bounds.runtime_grace + stopping),
             "R12: call {number} did not end after its deadline and graces"
         );
         if let Some(shutdown) = self.shutdown {
+            let stopped = shutdown.stop_at.max(call.started);
+            // For its runtime, for its process, and for its output.
+            let waits = 2 * bounds.stopped_exit_wait.max(bounds.stopped_output_wait) + bounds.stopped_output_wait;
             must!(
-                !self.is_overdue(shutdown.stop_at.max(call.started) + bounds.stop_budget - 1_000 + 500),
+                !self.is_overdue_since(shutdown.began, stopped + waits.min(bounds.stop_budget)),
                 "R21: call {number} did not end within STOP_BUDGET"
             );
         }
@@ -137,16 +153,26 @@ impl World<'_> {
         let stuck = process.is_stuck() || matches!(process.state, State::Ending(_));
         if let Some(deadline) = child.deadline {
             let bound = deadline.max(child.registered) + TREE;
-            must!(stuck || process.has_exited() || !self.is_overdue(bound), "R17: child {number} outlives its timeout");
+            must!(
+                stuck || process.has_exited() || !self.is_overdue_since(deadline, bound),
+                "R17: child {number} outlives its timeout"
+            );
         }
         if let Some(exited) = process.exited_at {
-            // Its own parent may be slow, and leave it to the shim; its tree may still be killed.
-            let bound = exited.max(child.registered) + self.history.bounds.runtime_grace + 1_000 + TREE;
-            must!(!self.is_overdue(bound), "R2: child {number} ended, and nobody is told");
+            let seen = exited.max(child.registered);
+            // Its tree may still be killed; and where it is not the shim's, its own parent may be slow.
+            let killing = if child.deadline.is_some_and(|deadline| deadline <= self.kernel.now) { TREE } else { 0 };
+            let waiting = if process.zombie_since == Some(exited) { 0 } else { self.history.bounds.runtime_grace };
+            must!(
+                !self.is_overdue_since(exited, seen + killing + waiting),
+                "R2: child {number} ended, and nobody is told"
+            );
         }
         if let Some(shutdown) = self.shutdown.filter(|_| child.call.is_some()) {
             must!(
-                stuck || process.has_exited() || !self.is_overdue(shutdown.kill_at.max(child.registered) + TREE),
+                stuck
+                    || process.has_exited()
+                    || !self.is_overdue_since(shutdown.kill_at, shutdown.kill_at.max(child.registered) + TREE),
                 "R19: child {number} outlives the kill"
             );
         }
@@ -220,8 +246,13 @@ impl World<'_> {
         let listed = self.checks.first_listed.get(&uid).copied().unwrap_or(now);
         for call in self.calls.iter().filter(|call| call.ended.is_none()) {
             let number = self.calls.iter().position(|other| other.id == call.id).unwrap_or(0);
-            if self.watch(Role::Runtime(number)).is_none() {
-                // Whether it may still claim cannot be seen from here.
+            // Once its runtime is gone it may still claim while the terminal is awaited; nothing else takes time then.
+            let awaits_terminal = call.plan.terminal
+                && call.runtime_seen.is_some_and(|seen| now < seen + bounds.runtime_grace)
+                && call.runtime_status.is_some_and(ExitStatus::success)
+                && call.connected.is_none()
+                && call.plan.terminal_fails.is_none();
+            if self.watch(Role::Runtime(number)).is_none() && !awaits_terminal {
                 continue;
             }
             let named = call.file.parse() == Ok(pid.as_raw()) && !call.swept.contains(&pid.as_raw());
@@ -236,10 +267,16 @@ impl World<'_> {
     pub(super) fn check_started(&self, number: usize, child: usize, pid: Pid) -> Result<(), Fault> {
         let (call, child) = (&self.calls[number], &self.children[child]);
         must!(self.pid(child.uid) == pid, "R2: another PID is reported than is watched");
-        // Nobody can tell a PID from that of an earlier process that another parent reaped, or another call's clean-up.
+        // Nobody can tell a PID from that of an earlier process that another parent reaped, or that the shim reaped for
+        // another call which named it as well.
         let lost = |uid: Uid| {
             let process = &self.kernel.processes[uid];
-            process.is_gone() && (process.zombie_since.is_none() || self.is_named_by_others(number, process.pid))
+            let for_another = match self.reaped_for.get(&uid) {
+                Some(&Role::Child(child)) => self.children[child].call != Some(number),
+                Some(&(Role::Leftover(call) | Role::Runtime(call))) => call != number,
+                None => false,
+            };
+            process.is_gone() && (process.zombie_since.is_none() || for_another)
         };
         if call.last_read_is_true && !call.process.is_some_and(lost) {
             must!(call.process == Some(child.uid), "R2: call {number} was given another process than its own");
@@ -307,8 +344,11 @@ impl World<'_> {
             || call.examined.is_some_and(|(examined, kinship)| examined != uid || kinship == Kinship::None);
         let shared = self.is_named_by_others(number, process.pid);
         let given_time_to_die = process.is_stuck() || matches!(process.state, State::Ending(_)) || refused || shared;
-        // A loop that was held up until the shutdown is over has time for nothing more.
-        let over = self.shutdown.is_some_and(|shutdown| self.kernel.now >= shutdown.ends);
+        // A loop that was held up while calls were to be stopped may have time for nothing more when the shutdown is over.
+        let over = self.shutdown.is_some_and(|shutdown| {
+            let held_up = self.stalls.iter().any(|&(from, until)| from <= shutdown.ends && until > shutdown.stop_at);
+            self.kernel.now >= shutdown.ends && held_up
+        });
         let given_time_to_die = given_time_to_die || over;
         let own = self.kernel.descends(uid) || process.has_exited();
         must!(given_time_to_die || !own || process.has_exited(), "R15: the process of call {number} was left running");
@@ -335,7 +375,7 @@ impl World<'_> {
         }
         let killed = child.signals.contains(&9);
         if let (Some(deadline), Some(exited)) = (child.deadline, process.exited_at) {
-            let late = exited > deadline.max(child.registered) + self.stalled + SLACK + TREE;
+            let late = exited > deadline.max(child.registered) + self.stalled_since(deadline) + SLACK + TREE;
             must!(!late || killed, "R17: child {number} was not held to its timeout");
         }
         Ok(())
@@ -352,9 +392,11 @@ impl World<'_> {
             process.exited_at.is_some_and(|exited| exited >= deadline),
             "R17: child {number} ended in time, and is said to have timed out"
         );
+        must!(child.killed_alive.is_some(), "R17: child {number} timed out, and what is below it was not looked for");
         let mut tree = child.tree.clone().unwrap_or_default();
         // Where somebody else killed some of it during the walk, what was not seen yet is no longer below.
-        if child.killed_alive == Some(true) && self.last_kill < child.expired {
+        let from_outside = |uid: &Uid| self.killed.get(uid).is_some_and(|&killed| killed >= child.expired);
+        if child.killed_alive == Some(true) && !child.below.iter().any(from_outside) {
             tree.extend(&child.below);
         }
         let born_of = |uid: Uid| self.kernel.processes[uid].parent;

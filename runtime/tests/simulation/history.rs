@@ -65,6 +65,8 @@ pub(super) enum What {
     /// Somebody kills the processes of all calls with this signal.
     Kill(i32),
     Shutdown(Time),
+    /// Nobody wants the process of a call any more: of those that were started, the one with this number, counted round.
+    Cancel(usize),
     /// The loop is held up for so long.
     Stall(Time),
 }
@@ -230,6 +232,7 @@ impl History {
             let within = bounds.stop_budget + random.pick(&[0, 0, 500, 3_000, 20_000]);
             steps.push(Step { at: random.between(0, span + 5_000), what: What::Shutdown(within) });
         }
+        draw_cancels(random, span, &mut steps);
         steps.sort_by_key(|step| step.at);
         Self { seed, bounds, pid_max, old_kernel, steps }
     }
@@ -314,6 +317,24 @@ impl CallPlan {
             terminal_connects: (terminal && random.percent(80)).then(|| random.time(takes + 3_000)),
             terminal_fails: (terminal && random.percent(20)).then(|| random.time(takes + 3_000)),
         }
+    }
+}
+
+/// Cancels at any time, and at once with whatever else happens: with a timeout, a kill, a shutdown.
+fn draw_cancels(random: &mut Random, span: Time, steps: &mut Vec<Step>) {
+    for _ in 0..random.pick(&[0, 0, 1, 1, 2, 5]) {
+        let which = usize::try_from(random.between(0, 20)).expect("a number");
+        let at = if random.percent(40) {
+            let met = &steps[usize::try_from(random.between(0, steps.len() as u64 - 1)).expect("a number")];
+            let later = match &met.what {
+                What::Call(plan) => plan.timeout.map_or(0, |limit| limit.after),
+                _ => 0,
+            };
+            (met.at + later + random.between(0, 3)).saturating_sub(random.between(0, 3))
+        } else {
+            random.between(0, span + 20_000)
+        };
+        steps.push(Step { at, what: What::Cancel(which) });
     }
 }
 

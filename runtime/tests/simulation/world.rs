@@ -1,7 +1,7 @@
 //! Plays one history: the kernel, what goes on in it, and the shim's loop around the reaper. It does with the reaper's
 //! actions what the driver does with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -61,6 +61,8 @@ pub(super) struct Call {
     /// The PIDs that the sweep reaped while the call was in progress.
     pub(super) swept: BTreeSet<i32>,
     pub(super) runtime_status: Option<ExitStatus>,
+    /// When that was seen.
+    pub(super) runtime_seen: Option<Time>,
     pub(super) connected: Option<Time>,
     pub(super) ended: Option<Time>,
     output_told: bool,
@@ -73,7 +75,7 @@ pub(super) struct Child {
     /// None: a helper.
     pub(super) call: Option<usize>,
     pub(super) registered: Time,
-    /// When its timeout is over.
+    /// When its timeout is over, or nobody wanted it any more.
     pub(super) deadline: Option<Time>,
     pub(super) over: bool,
     pub(super) signals: Vec<i32>,
@@ -109,10 +111,12 @@ pub(super) struct World<'a> {
     /// The shim has ended.
     pub(super) ended: bool,
     stalled_until: Time,
-    /// When somebody else last killed processes.
-    pub(super) last_kill: Time,
-    /// How long the loop was held up in all.
-    pub(super) stalled: Time,
+    /// Whom somebody else killed, and when last.
+    pub(super) killed: BTreeMap<Uid, Time>,
+    /// When the loop was held up: from and until.
+    pub(super) stalls: Vec<(Time, Time)>,
+    /// For whom the shim reaped a process.
+    pub(super) reaped_for: BTreeMap<Uid, Role>,
     pub(super) checks: Checks,
     /// What happened, for a failure's report.
     pub(super) trace: Option<Vec<String>>,
@@ -146,8 +150,9 @@ impl<'a> World<'a> {
             abandoned: Vec::new(),
             ended: false,
             stalled_until: 0,
-            stalled: 0,
-            last_kill: 0,
+            killed: BTreeMap::new(),
+            stalls: Vec::new(),
+            reaped_for: BTreeMap::new(),
             checks: Checks::default(),
             trace: traced.then(Vec::new),
         }
@@ -291,15 +296,16 @@ impl<'a> World<'a> {
                 }
             }
             What::Kill(signal) => {
-                self.last_kill = self.kernel.now;
                 for uid in self.calls.iter().filter_map(|call| call.process) {
+                    self.killed.insert(uid, self.kernel.now);
                     self.kernel.signal(uid, *signal);
                 }
             }
             What::Shutdown(within) => self.shut_down(*within)?,
+            What::Cancel(which) => self.cancel(*which)?,
             What::Stall(length) => {
                 let until = self.stalled_until.max(self.kernel.now + length);
-                self.stalled += until - self.stalled_until.max(self.kernel.now);
+                self.stalls.push((self.stalled_until.max(self.kernel.now), until));
                 self.stalled_until = until;
             }
         }
@@ -373,6 +379,7 @@ impl<'a> World<'a> {
             abandoned: false,
             swept: BTreeSet::new(),
             runtime_status: None,
+            runtime_seen: None,
             connected: None,
             ended: None,
             output_told: false,
@@ -472,6 +479,18 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// Also of a child that is over: it may end just before.
+    fn cancel(&mut self, which: usize) -> Result<(), Fault> {
+        let of_calls = (0..self.children.len()).filter(|&child| self.children[child].call.is_some());
+        let of_calls: Vec<usize> = of_calls.collect();
+        let Some(&child) = of_calls.get(which % of_calls.len().max(1)) else { return Ok(()) };
+        let now = self.kernel.now;
+        let child = &mut self.children[child];
+        child.deadline = Some(child.deadline.map_or(now, |deadline| deadline.min(now)));
+        self.reaper.handle_cancel(child.id);
+        self.carry_out()
+    }
+
     fn shutdown_began(&mut self, within: Time) {
         let now = self.kernel.now;
         let kill_at = now + within - self.history.bounds.stop_budget;
@@ -521,14 +540,17 @@ impl<'a> World<'a> {
             Role::Child(child) => self.collect(child),
             Role::Runtime(call) => {
                 if let Some(status) = self.kernel.reap(watch.uid) {
+                    self.reaped_for.insert(watch.uid, watch.role);
                     self.watches.remove(position);
                     self.calls[call].runtime_status = Some(status);
+                    self.calls[call].runtime_seen = Some(self.kernel.now);
                     self.note(|| format!("call {call}: the runtime {status}"));
                     self.reaper.handle_runtime_exit(self.now(), self.calls[call].id, status);
                 }
             }
             Role::Leftover(call) => {
                 if self.kernel.is_child(watch.uid) {
+                    self.reaped_for.insert(watch.uid, watch.role);
                     self.kernel.reap(watch.uid);
                 }
                 self.watches.remove(position);
@@ -545,6 +567,7 @@ impl<'a> World<'a> {
         let is_child = self.kernel.is_child(uid);
         match self.kernel.processes[uid].state {
             State::Zombie(status) if is_child => {
+                self.reaped_for.insert(uid, Role::Child(child));
                 self.kernel.reap(uid);
                 self.unwatch(Role::Child(child));
                 self.reaper.handle_child_exit(id, status);
@@ -755,7 +778,7 @@ impl<'a> World<'a> {
     }
 
     fn kill_tree(&mut self, child: usize) -> Walk {
-        let alive = !self.kernel.processes[self.children[child].uid].has_exited();
+        let alive = matches!(self.kernel.processes[self.children[child].uid].state, State::Running | State::Stopped);
         self.children[child].killed_alive.get_or_insert(alive);
         let mut tree = self.children[child].tree.clone().unwrap_or_default();
         tree.retain(|&uid| matches!(self.kernel.processes[uid].state, State::Running | State::Stopped));

@@ -321,6 +321,8 @@ fn output_beyond_all_room_is_counted() {
     let lost: u64 = entries.iter().filter_map(Entry::note).map(|(bytes, ..)| bytes).sum();
     let logged: usize = entries.iter().filter(|entry| entry.note().is_none()).map(|entry| entry.text().len()).sum();
     assert_eq!(logged as u64 + lost, 2 * output.len() as u64);
+    let lines_logged = entries.iter().filter(|entry| entry.note().is_none()).count() as u64;
+    assert_eq!(log.totals(), Totals { lines_logged, bytes_dropped: lost });
 }
 
 #[test]

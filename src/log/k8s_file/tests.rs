@@ -464,6 +464,7 @@ fn d10_c04_a_fifo_never_blocks_and_says_what_it_did_not_take() {
     let lost: u64 = records.notes().iter().map(|(bytes, ..)| bytes).sum();
     assert!(!records.notes().is_empty());
     assert_eq!(records.joined("stdout").len() as u64 + lost, sent);
+    assert_eq!(log.totals(), Totals { lines_logged: records.lines(), bytes_dropped: lost });
 }
 
 #[test]
@@ -555,6 +556,7 @@ fn f07_a_full_disk_tears_no_line_and_the_log_says_what_is_missing() {
     assert!(*lines > 0);
     let logged = records.joined("stdout").len() + records.joined("stderr").len();
     assert_eq!(logged as u64 + lost, sent);
+    assert_eq!(log.totals(), Totals { lines_logged: records.lines(), bytes_dropped: *lost });
     assert_eq!(records.last().unwrap().text, b"a line", "the line that was written with the note");
 }
 

@@ -24,6 +24,13 @@ pub(crate) fn memory(process: &Process) -> Memory {
     Memory { dirty, private: dirty + field("Private_Clean:") }
 }
 
+/// The private dirty memory of a process that may be gone, in KiB.
+pub(crate) fn dirty_of(pid: i32) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}
+
 /// How long it ran on a processor.
 pub(crate) fn cpu(process: &Process) -> Duration {
     let stat = fs::read_to_string(process.proc_dir().join("schedstat")).expect("the time it ran");

@@ -13,6 +13,7 @@
 
 mod cgroups;
 mod client;
+pub mod dunnagectl;
 mod facts;
 pub mod fuzz;
 pub mod journal;
@@ -33,6 +34,7 @@ mod wire;
 
 pub use cgroups::without_hybrid_cgroups;
 pub use client::{Client, Output};
+pub use dunnagectl::Dunnagectl;
 pub use facts::{Facts, Fd, command_line, descriptors, mode, status, tree};
 pub use journal::{Journal, JournalEntry};
 pub use log::{Entry, Log};

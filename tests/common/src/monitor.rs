@@ -172,6 +172,13 @@ impl<'a> Monitor<'a> {
         self
     }
 
+    /// A control socket named by the container's id in the sandbox's directory for them, which need not be there yet.
+    #[must_use]
+    pub fn control_dir(self) -> Self {
+        let dir = self.sandbox.control_dir();
+        self.env("DUNNAGE_CONTROL_DIR", dir)
+    }
+
     /// Another kind of sync pipe.
     #[must_use]
     pub fn sync_pipe(mut self, kind: SyncPipe) -> Self {

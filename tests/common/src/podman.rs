@@ -14,7 +14,7 @@ use crate::cgroups::Cgroups;
 use crate::oci::{Runtime, root_filesystem};
 use crate::program::{Finished, Program, words};
 use crate::wait::{self, Deadline};
-use crate::{Process, Sandbox, Terminal, Tool, script};
+use crate::{Dunnagectl, Process, Sandbox, Terminal, Tool, script};
 
 /// The image of all containers: busybox.
 const IMAGE: &str = "localhost/bb:latest";
@@ -33,10 +33,20 @@ pub struct Podman {
 impl Podman {
     /// Podman with this runtime.
     pub fn new(runtime: Runtime) -> Self {
+        Self::with(runtime, |_| Vec::new())
+    }
+
+    /// The same whose containers have control sockets, in the sandbox's directory for them.
+    pub fn with_control_dir(runtime: Runtime) -> Self {
+        Self::with(runtime, |sandbox| vec![("DUNNAGE_CONTROL_DIR".into(), sandbox.control_dir().into())])
+    }
+
+    /// The same with more variables for the monitor.
+    fn with(runtime: Runtime, more: impl FnOnce(&Sandbox) -> Vec<(OsString, OsString)>) -> Self {
         let sandbox = Sandbox::new();
         // The monitor gets these variables alone. Locks are in files of its own, not those that all Podmans share.
-        let variables: Vec<_> = sandbox
-            .environment()
+        let variables: Vec<_> = [sandbox.environment(), more(&sandbox)]
+            .concat()
             .iter()
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))
             .collect();
@@ -131,6 +141,11 @@ impl Podman {
     /// Everything that was started by this Podman and still lives, the containers themselves aside.
     pub fn processes(&self) -> Vec<Process> {
         self.sandbox.processes()
+    }
+
+    /// The client of its containers' control sockets.
+    pub fn dunnagectl(&self) -> Dunnagectl<'_> {
+        Dunnagectl::new(&self.sandbox)
     }
 
     /// Waits until nothing that was started by this Podman lives.

@@ -124,6 +124,11 @@ impl Sandbox {
         self.root.join("tmp")
     }
 
+    /// Where containers have their control sockets, see [`Monitor::control_dir`].
+    pub fn control_dir(&self) -> PathBuf {
+        self.root.join("control")
+    }
+
     /// The k8s-file.
     pub fn log(&self) -> PathBuf {
         self.root.join("ctr.log")

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::poll::PollFlags;
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::program::contains;
 use crate::wait::{self, Deadline};
@@ -48,6 +48,12 @@ impl Terminal {
     pub fn resize(&self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&self.master, size).expect("a terminal can be resized");
+    }
+
+    /// Whether lines are edited and echoed by the terminal, as shells want it: not raw.
+    pub fn edits_lines(&self) -> bool {
+        let modes = tcgetattr(&self.master).expect("a terminal has modes").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
     /// Presses keys.

@@ -63,7 +63,7 @@ impl Tool {
 }
 
 /// The directory where cargo puts binaries: the one above that of the running test.
-fn built() -> PathBuf {
+pub(crate) fn built() -> PathBuf {
     let test = env::current_exe().expect("a test knows its own path");
     test.ancestors().nth(2).expect("a test is at TARGET-DIR/TARGET/PROFILE/deps/NAME").to_owned()
 }

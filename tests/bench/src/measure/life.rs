@@ -79,18 +79,18 @@ pub(crate) fn with_runc(bench: &Bench) -> Vec<Figure> {
     ]
 }
 
-fn runc() -> String {
+pub(super) fn runc() -> String {
     let found = Command::new("sh").args(["-c", "command -v runc"]).output().expect("sh");
     String::from_utf8_lossy(&found.stdout).trim_end().to_owned()
 }
 
-fn call_runc(root: &Path, args: &[&str]) {
+pub(super) fn call_runc(root: &Path, args: &[&str]) {
     let ran = Command::new("runc").arg("--root").arg(root).args(args).output().expect("runc");
     assert!(ran.status.success(), "runc {args:?}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
 /// A bundle whose only program is the payload.
-fn make_bundle(bench: &Bench, bundle: &Path) {
+pub(super) fn make_bundle(bench: &Bench, bundle: &Path) {
     fs::create_dir_all(bundle.join("rootfs")).expect("a root file system");
     fs::copy(&bench.runtime, bundle.join("rootfs/payload")).expect("the payload");
     let ran = Command::new("runc").args(["spec", "--bundle"]).arg(bundle).status().expect("runc");

@@ -1,6 +1,7 @@
 //! The measurements, in groups that can be run alone.
 
 mod bytes;
+mod execs;
 mod life;
 mod orphans;
 
@@ -16,7 +17,7 @@ pub(crate) struct Group {
 }
 
 /// All of them.
-pub(crate) const GROUPS: [Group; 9] = [
+pub(crate) const GROUPS: [Group; 10] = [
     Group { name: "start", measure: life::start_and_exit },
     Group { name: "runc", measure: life::with_runc },
     Group { name: "memory", measure: life::memory },
@@ -25,5 +26,6 @@ pub(crate) const GROUPS: [Group; 9] = [
     Group { name: "stdin", measure: bytes::stdin },
     Group { name: "idle", measure: life::idle },
     Group { name: "orphans", measure: orphans::orphans },
+    Group { name: "exec", measure: execs::execs },
     Group { name: "binary", measure: life::binary },
 ];

@@ -1,4 +1,4 @@
-//! Where the memory cgroup of a process is.
+//! Where the cgroup of a process is.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,40 +11,65 @@ const MAX_CGROUP: u64 = 128 << 10;
 
 /// The kernel's two kinds of cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(crate) enum Version {
     V1,
     V2,
 }
 
-/// The cgroup that counts a process's memory.
+/// What counts and limits something of the processes in a cgroup. On v1 each may have a hierarchy of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Controller {
+    Memory,
+    Pids,
+    Cpu,
+}
+
+impl Controller {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Memory => b"memory",
+            Self::Pids => b"pids",
+            Self::Cpu => b"cpu",
+        }
+    }
+
+    /// Whether it is in a list with commas.
+    fn is_among(self, names: &[u8]) -> bool {
+        names.split(|&byte| byte == b',').any(|name| name == self.name())
+    }
+}
+
+/// The cgroup in which a controller has a process.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cgroup {
-    pub(super) version: Version,
+pub(crate) struct Cgroup {
+    pub(crate) version: Version,
     /// As seen from this process's cgroup namespace: it may begin with `/..`.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
+    controller: Controller,
 }
 
 impl Cgroup {
-    /// That of a process; none if it has no memory cgroup.
-    pub(super) fn of(pid: i32) -> io::Result<Option<Self>> {
+    /// That of a process; none if the controller has none.
+    pub(crate) fn of(pid: i32, controller: Controller) -> io::Result<Option<Self>> {
         let mut text = Vec::new();
         File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUP).read_to_end(&mut text)?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&text, controller))
     }
 
     /// Whether it is that of the whole machine, or namespace. On v1 a process that has ended is shown there as well.
-    pub(super) fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.path == Path::new("/")
     }
 
     /// The directories that may be the cgroup's. The mount that is listed last comes first.
-    pub(super) fn directories(&self) -> io::Result<Vec<PathBuf>> {
-        let mounts = Mount::list(BufReader::new(File::open("/proc/self/mountinfo")?), self.version)?;
+    pub(crate) fn directories(&self) -> io::Result<Vec<PathBuf>> {
+        let mountinfo = BufReader::new(File::open("/proc/self/mountinfo")?);
+        let mounts = Mount::list(mountinfo, self.version, self.controller)?;
         Ok(mounts.iter().rev().filter_map(|mount| mount.directory(&self.path)).collect())
     }
 
-    /// Reads /proc/PID/cgroup. Where the memory controller is on v1, a v2 hierarchy beside it has nothing to say.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    /// Reads /proc/PID/cgroup. Where the controller is on v1, a v2 hierarchy beside it has nothing to say.
+    pub(crate) fn parse(text: &[u8], controller: Controller) -> Option<Self> {
         let mut unified = None;
         for line in text.split(|&byte| byte == b'\n') {
             // Of the three only the path may have a colon in it.
@@ -55,8 +80,8 @@ impl Cgroup {
             if !path.starts_with(b"/") {
                 continue;
             }
-            let cgroup = |version| Self { version, path: OsString::from_vec(path.to_vec()).into() };
-            if controllers.split(|&byte| byte == b',').any(|controller| controller == b"memory") {
+            let cgroup = |version| Self { version, path: OsString::from_vec(path.to_vec()).into(), controller };
+            if controller.is_among(controllers) {
                 return Some(cgroup(Version::V1));
             }
             if number == b"0" && controllers.is_empty() {
@@ -69,19 +94,19 @@ impl Cgroup {
 
 /// A mount of a cgroup hierarchy.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     /// The cgroup that is mounted.
-    pub(super) root: PathBuf,
-    pub(super) point: PathBuf,
+    pub(crate) root: PathBuf,
+    pub(crate) point: PathBuf,
 }
 
 impl Mount {
-    /// Those of the hierarchy that counts memory, without those that another mount hides.
-    pub(super) fn list(mountinfo: impl BufRead, version: Version) -> io::Result<Vec<Self>> {
+    /// Those of the controller's hierarchy, without those that another mount hides.
+    pub(crate) fn list(mountinfo: impl BufRead, version: Version, controller: Controller) -> io::Result<Vec<Self>> {
         let mut mounts: Vec<Self> = Vec::new();
         for line in mountinfo.split(b'\n') {
             let line = line?;
-            let Some((mount, kind)) = Self::parse(&line) else { continue };
+            let Some((mount, kind)) = Self::parse(&line, controller) else { continue };
             mounts.retain(|other| other.point != mount.point);
             if kind == Some(version) {
                 mounts.push(mount);
@@ -90,8 +115,8 @@ impl Mount {
         Ok(mounts)
     }
 
-    /// Reads a line of mountinfo: the mount, and the kind of its memory cgroups if it has any.
-    fn parse(line: &[u8]) -> Option<(Self, Option<Version>)> {
+    /// Reads a line of mountinfo: the mount, and the kind of the controller's cgroups if it has any.
+    fn parse(line: &[u8], controller: Controller) -> Option<(Self, Option<Version>)> {
         let mut fields = line.split(|&byte| byte == b' ');
         let root = fields.nth(3)?;
         let point = fields.next()?;
@@ -100,7 +125,7 @@ impl Mount {
         let (filesystem, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
         let version = match filesystem {
             b"cgroup2" => Some(Version::V2),
-            b"cgroup" if options.split(|&byte| byte == b',').any(|option| option == b"memory") => Some(Version::V1),
+            b"cgroup" if controller.is_among(options) => Some(Version::V1),
             _ => None,
         };
         Some((Self { root: unescape(root), point: unescape(point) }, version))
@@ -109,7 +134,7 @@ impl Mount {
     /// Where a cgroup is, if it is within this mount.
     ///
     /// Both paths are as seen from this process's cgroup namespace, so what is above its root cancels out.
-    pub(super) fn directory(&self, cgroup: &Path) -> Option<PathBuf> {
+    pub(crate) fn directory(&self, cgroup: &Path) -> Option<PathBuf> {
         let below = cgroup.strip_prefix(&self.root).ok()?;
         below.components().all(|component| matches!(component, Component::Normal(_))).then(|| self.point.join(below))
     }
@@ -136,7 +161,7 @@ mod tests {
     use super::*;
 
     fn cgroup(version: Version, path: &str) -> Cgroup {
-        Cgroup { version, path: path.into() }
+        Cgroup { version, path: path.into(), controller: Controller::Memory }
     }
 
     #[test]
@@ -153,7 +178,15 @@ mod tests {
             ("0::/gone (deleted)\n", Some(cgroup(Version::V2, "/gone (deleted)"))),
             ("2:name=systemd:/a\n", None),
         ] {
-            assert_eq!(Cgroup::parse(text.as_bytes()), expected, "{text:?}");
+            assert_eq!(Cgroup::parse(text.as_bytes(), Controller::Memory), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn each_controller_has_a_cgroup_of_its_own_on_v1() {
+        let text = b"5:cpu,cpuacct:/a\n4:memory:/b\n3:pids:/c\n2:cpuset:/e\n0::/d\n";
+        for (controller, path) in [(Controller::Cpu, "/a"), (Controller::Memory, "/b"), (Controller::Pids, "/c")] {
+            assert_eq!(Cgroup::parse(text, controller).unwrap().path, Path::new(path));
         }
     }
 
@@ -162,13 +195,16 @@ mod tests {
         let hostile: [&[u8]; 8] =
             [b"", b"\n\n", b"0:", b"0::", b"0::relative\n", b"1::/a\n", b"4:memory\n", b"4:memory:\xff\n"];
         for text in hostile {
-            assert_eq!(Cgroup::parse(text), None, "{}", text.escape_ascii());
+            assert_eq!(Cgroup::parse(text, Controller::Memory), None, "{}", text.escape_ascii());
         }
-        assert_eq!(Cgroup::parse(b"\xff\xff\xff:::\n:::\n0::/a\n"), Some(cgroup(Version::V2, "/a")));
+        assert_eq!(
+            Cgroup::parse(b"\xff\xff\xff:::\n:::\n0::/a\n", Controller::Memory),
+            Some(cgroup(Version::V2, "/a"))
+        );
     }
 
     fn list(mountinfo: &str, version: Version) -> Vec<(String, String)> {
-        let mounts = Mount::list(mountinfo.as_bytes(), version).unwrap();
+        let mounts = Mount::list(mountinfo.as_bytes(), version, Controller::Memory).unwrap();
         mounts.iter().map(|mount| (mount.root.display().to_string(), mount.point.display().to_string())).collect()
     }
 
@@ -204,7 +240,7 @@ mod tests {
     fn lines_that_are_no_mounts_are_passed_over() {
         let hostile = b"\n \n - cgroup2 x y\n1 2 3 / /a rw cgroup2 x y\n1 2 3 / /b rw - cgroup2\n\xff\xff\n\
             1 2 3 \\777 \\04 rw - cgroup2 x y\n";
-        let mounts = Mount::list(hostile.as_slice(), Version::V2).unwrap();
+        let mounts = Mount::list(hostile.as_slice(), Version::V2, Controller::Memory).unwrap();
         assert_eq!(mounts, [Mount { root: "\\777".into(), point: "\\04".into() }]);
     }
 
