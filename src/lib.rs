@@ -25,9 +25,9 @@ mod monitor;
 mod notify;
 mod oom;
 mod relay;
+mod service;
 mod socket_file;
 mod source;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "nothing starts generations yet"))]
 mod staged;
 mod start;
 mod stream;
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Version) => print(cli::VERSION),
         Ok(Command::Help) => print(&cli::help()),
         Ok(Command::Run(config)) => {
-            messages::init(&config);
+            messages::init(&config.messages());
             match inherited.context(|| "cannot list the open descriptors").and_then(|fds| start(config, fds)) {
                 Ok(None) => ExitCode::SUCCESS,
                 Ok(Some(mut monitor)) => ExitCode::from(monitor.run()),
@@ -65,13 +65,15 @@ pub fn main() -> ExitCode {
             }
         }
         Ok(Command::Serve(config)) => {
-            // Nothing can be done about an stderr that takes nothing.
-            let _ = writeln!(
-                io::stderr(),
-                "dunnage: error: {} is not started: this version only reads --service",
-                config.name
-            );
-            ExitCode::from(FAILED)
+            messages::init(&config.messages());
+            match inherited.context(|| "cannot list the open descriptors").and_then(|fds| service::start(config, fds)) {
+                Ok(None) => ExitCode::SUCCESS,
+                Ok(Some(shim)) => ExitCode::from(shim.run()),
+                Err(failure) => {
+                    ::log::error!("{failure}");
+                    ExitCode::from(FAILED)
+                }
+            }
         }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.

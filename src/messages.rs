@@ -11,8 +11,6 @@ use std::process;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use crate::cli::Config;
-
 /// Where the syslog daemon listens.
 const DEV_LOG: &str = "/dev/log";
 
@@ -22,12 +20,22 @@ const SYSLOG_LIMIT: usize = 8192;
 /// The facility of daemons, as syslog(3) numbers them.
 const SYSLOG_FACILITY: u8 = 3 << 3;
 
-/// From here on the `log` macros reach those who read the messages of the container's shim.
-pub(crate) fn init(config: &Config) {
-    let syslog = config.syslog.then(|| Syslog::new(DEV_LOG, &config.id));
-    // What goes there beside an exec's output ends up in front of its user.
-    let stderr_level = if config.is_exec() { LevelFilter::Error } else { config.level };
-    let messages = Messages { stderr: stderr(config.level), stderr_level, syslog };
+/// What is said where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verbosity<'a> {
+    /// The container or service that messages are about.
+    pub(crate) subject: &'a OsStr,
+    pub(crate) level: LevelFilter,
+    /// The most that is shown on stderr.
+    pub(crate) stderr: LevelFilter,
+    pub(crate) syslog: bool,
+}
+
+/// From here on the `log` macros reach those who read the shim's messages.
+pub(crate) fn init(verbosity: &Verbosity<'_>) {
+    let Verbosity { subject, level, stderr: stderr_level, syslog } = *verbosity;
+    let syslog = syslog.then(|| Syslog::new(DEV_LOG, subject));
+    let messages = Messages { stderr: stderr(level), stderr_level, syslog };
     let level = messages.stderr.filter();
     // It fails only if it was done before.
     if log::set_boxed_logger(Box::new(messages)).is_ok() {

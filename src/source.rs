@@ -37,6 +37,23 @@ pub(crate) enum Source {
     ControlListener,
     /// A connection on it; numbers are never used twice.
     ControlConnection(u32),
+    /// Something of a service's; none of a container's shim.
+    Service(ServiceSource),
+}
+
+/// What the shim of a service watches beside what all do. Numbers are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServiceSource {
+    /// A task that may have its answer.
+    Task(u32),
+    /// A process that is to execute its program.
+    Birth(u32),
+    /// The events of a cgroup.
+    Cgroup(u32),
+    /// An output of what runs.
+    Output(u32, Stream),
+    /// The sd_notify socket of a generation.
+    Notify(u32),
 }
 
 /// A process that a shim is there for.
@@ -129,6 +146,12 @@ impl event_loop::Source for Source {
             Self::Journal => (14, NONE, 0),
             Self::ControlListener => (16, NONE, 0),
             Self::ControlConnection(number) => (17, NONE, number),
+            Self::Service(ServiceSource::Task(number)) => (18, NONE, number),
+            Self::Service(ServiceSource::Birth(number)) => (19, NONE, number),
+            Self::Service(ServiceSource::Cgroup(number)) => (20, NONE, number),
+            Self::Service(ServiceSource::Output(number, Stream::Stdout)) => (21, NONE, number),
+            Self::Service(ServiceSource::Output(number, Stream::Stderr)) => (22, NONE, number),
+            Self::Service(ServiceSource::Notify(number)) => (23, NONE, number),
         };
         Token(kind << KIND_SHIFT | (target.into_bits() as usize) << TARGET_SHIFT | number as usize)
     }
@@ -158,6 +181,12 @@ impl event_loop::Source for Source {
             14 => Self::Journal,
             16 => Self::ControlListener,
             17 => Self::ControlConnection(number),
+            18 => Self::Service(ServiceSource::Task(number)),
+            19 => Self::Service(ServiceSource::Birth(number)),
+            20 => Self::Service(ServiceSource::Cgroup(number)),
+            21 => Self::Service(ServiceSource::Output(number, Stream::Stdout)),
+            22 => Self::Service(ServiceSource::Output(number, Stream::Stderr)),
+            23 => Self::Service(ServiceSource::Notify(number)),
             kind => unreachable!("token kind {kind} is none of into_token's"),
         }
     }
@@ -180,6 +209,8 @@ mod tests {
                 Source::ConsoleConnection(target),
                 Source::Process(Watched(u32::MAX)),
                 Source::ControlConnection(u32::MAX),
+                Source::Service(ServiceSource::Output(u32::MAX, Stream::Stderr)),
+                Source::Service(ServiceSource::Cgroup(u32::MAX)),
             ] {
                 assert_eq!(Source::from_token(source.into_token()), source);
             }

@@ -271,8 +271,8 @@ const FAULTS_OF_GENERATIONS: &[Fault] = &[
     Fault {
         name: "holds_staged_starts",
         file: "holds.rs",
-        right: ".filter(|_| *source == Source::Live)?",
-        put: Text(".filter(|_| FAULT || *source == Source::Live)?"),
+        right: ".filter(|_| matches!(source, Source::Live { .. }))?",
+        put: Text(".filter(|_| FAULT || matches!(source, Source::Live { .. }))?"),
     },
     Fault {
         name: "confirms_a_hold_before_it_is_written",

@@ -10,6 +10,7 @@ use log::LevelFilter;
 use nix::sys::socket::UnixAddr;
 
 use crate::generations::Service;
+use crate::messages::Verbosity;
 
 /// A process to start through the runtime, and to watch.
 #[derive(Debug)]
@@ -70,6 +71,13 @@ impl Config {
         matches!(self.job, Job::Exec { attach: true, .. })
     }
 
+    /// What the shim says of itself, and where.
+    pub(crate) fn messages(&self) -> Verbosity<'_> {
+        // What goes to stderr beside an exec's output ends up in front of its user.
+        let stderr = if self.is_exec() { LevelFilter::Error } else { self.level };
+        Verbosity { subject: &self.id, level: self.level, stderr, syslog: self.syslog }
+    }
+
     /// Whether it is a process in a container that has its own shim.
     pub(crate) fn is_exec(&self) -> bool {
         matches!(self.job, Job::Exec { .. })
@@ -77,7 +85,6 @@ impl Config {
 }
 
 /// A service to start generations of.
-#[cfg_attr(not(test), expect(dead_code, reason = "the monitor serves no generations yet"))]
 #[derive(Debug)]
 pub(crate) struct ServiceConfig {
     /// `--cid`: the service's name.
@@ -100,6 +107,13 @@ pub(crate) struct ServiceConfig {
     pub(crate) level: LevelFilter,
     /// The bounds of `reaper.md`.
     pub(crate) timing: Timing,
+}
+
+impl ServiceConfig {
+    /// What the shim says of itself, and where.
+    pub(crate) fn messages(&self) -> Verbosity<'_> {
+        Verbosity { subject: self.name.as_ref(), level: self.level, stderr: self.level, syslog: self.syslog }
+    }
 }
 
 /// What the runtime does.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::refusal::Refusal;
 use crate::json::Fields;
-pub(crate) use generations::GenerationRequest;
+pub(crate) use generations::{GateAnswer, GenerationRequest, Launch};
 
 /// The interface that is served, beside varlink's own.
 pub(super) const INTERFACE: &str = "org.dunnage.shim";

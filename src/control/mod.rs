@@ -25,7 +25,7 @@ use dunnage_runtime::event_loop::{Event, EventLoop, Interest};
 use log::{debug, warn};
 use serde::Serialize;
 
-pub(crate) use call::{Request, parse};
+pub(crate) use call::{GateAnswer, GenerationRequest, Launch, Request, parse};
 pub(crate) use refusal::Refusal;
 
 use crate::descriptors;
@@ -212,7 +212,6 @@ impl Control {
     }
 
     /// Answers a start's call with the question whether to go on.
-    #[expect(dead_code, reason = "the monitor serves no generations yet")]
     pub(crate) fn ask(&mut self, to: ConnectionId, gate: &AtGate, now: Instant) {
         if let Some(connection) = self.connection(to) {
             connection.ask([Part::Text(encode(gate, true))], now);

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::json::Wrong;
 
 /// See the module.
-#[cfg_attr(not(test), expect(dead_code, reason = "the monitor serves no generations yet"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     InterfaceNotFound {

@@ -57,10 +57,13 @@ macro_rules! words {
     };
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the monitor serves no generations yet"))]
 mod generations;
 
-pub(crate) use generations::{AtGate, GenerationEvent, Service};
+pub(crate) use generations::{
+    AtGate, AtRecord, Emptied, Gate, GatePoint, Generation, GenerationEvent, GenerationState, HeldBuild, LaidOut,
+    LaunchStarted, Launched, LayoutKind, Outcome, Paths, Recorded, Service, Sidecar, SidecarStarted, TierLimits,
+    Worker,
+};
 
 object! {
     /// An answer that says only that it was done.
@@ -226,7 +229,6 @@ object! {
 
 words! {
     /// What happened.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the monitor serves no generations yet"))]
     EventKind {
         Subscribed = "subscribed",
         Started = "started",

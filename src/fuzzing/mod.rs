@@ -53,6 +53,9 @@ targets! {
     bundles: crate::staged::bundle::fuzzing::bundles,
     runtime_log: crate::staged::container::fuzzing::runtime_log,
     journal_entries: crate::log::fuzzing::journal_entries,
+    generations_record: crate::generations::fuzzing::record,
+    service_file: crate::generations::fuzzing::service_file,
+    manifest: crate::staged::fuzzing::manifest,
 }
 
 /// Whether a pipe that was read has no writer. Another test that forks may have a copy of one, for a moment.

@@ -11,7 +11,7 @@ use dunnage_runtime::generation::Tier;
 use super::hook::SwitchHook;
 use super::paths::Places;
 use super::tier;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::json::{Fields, Wrong};
 use crate::socket_file::MAX_SOCKET_PATH;
 
@@ -78,11 +78,16 @@ impl Service {
     pub(crate) fn read(path: &Path, name: &OsStr) -> Result<Self> {
         let what = || format!("cannot use the service file {}", path.display());
         let text = read(path).context(what)?;
-        let mut fields = Fields::parse(&text).map_err(|error| {
-            // serde's text has line and column, and says what an object of the file must be.
-            Error::new(format!("{}: it is no JSON object of known keys: {error}", what()))
-        })?;
-        Self::of(&mut fields, name).and_then(|service| fields.end().map(|()| service)).context(what)
+        Self::parse(&text, name).context(what)
+    }
+
+    /// Reads the text of such a file.
+    pub(super) fn parse(text: &[u8], name: &OsStr) -> std::result::Result<Self, String> {
+        // serde's text has line and column, and says what an object of the file must be.
+        let no_object = |error| format!("it is no JSON object of known keys: {error}");
+        let mut fields = Fields::parse(text).map_err(no_object)?;
+        let service = Self::of(&mut fields, name).and_then(|service| fields.end().map(|()| service));
+        service.map_err(|wrong| wrong.to_string())
     }
 
     fn of(fields: &mut Fields<'_>, name: &OsStr) -> std::result::Result<Self, Wrong> {

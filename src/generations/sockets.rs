@@ -130,6 +130,7 @@ fn make_directory(run: &Directory, name: &OsStr, owner: Owner) -> io::Result<()>
 
 impl Home {
     /// The paths of the sockets.
+    #[cfg(test)]
     pub(crate) fn sockets(&self) -> &Sockets {
         &self.sockets
     }

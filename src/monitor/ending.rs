@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::reaper::{ChildId, ExitStatus, Failure};
-use dunnage_runtime::sys::{InheritedFds, Program, Ties};
+use dunnage_runtime::sys::{Environment, InheritedFds, Program, Ties};
 use log::{error, info, warn};
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -280,7 +280,7 @@ impl Monitor {
             ties: Ties::None,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
-            listen_pid: false,
+            environment: Environment::Inherited,
         };
         self.driver.start_helper(&self.event_loop, &program).context(what).map(Some)
     }

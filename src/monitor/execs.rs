@@ -8,7 +8,7 @@ use dunnage_runtime::driver::{RuntimeCall, StartError};
 use dunnage_runtime::event_loop::Event;
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, Failure, Job, Timeout};
-use dunnage_runtime::sys::{Program, Ties};
+use dunnage_runtime::sys::{Environment, Program, Ties};
 use log::{info, warn};
 use nix::unistd::Pid;
 
@@ -53,7 +53,7 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
-            listen_pid: false,
+            environment: Environment::Inherited,
         };
         let spec = CallSpec {
             job: Job::Exec,

@@ -15,7 +15,7 @@ use dunnage_runtime::driver::{Driver, RuntimeCall};
 use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout};
-use dunnage_runtime::sys::{self, InheritedFds, Program, Signals, Ties};
+use dunnage_runtime::sys::{self, Environment, InheritedFds, Program, Signals, Ties};
 use log::{debug, error, info, warn};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -239,7 +239,11 @@ impl Monitor {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: self.oom_score.original,
-            listen_pid: passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])?,
+            environment: if passes_to_runtime(self.config.replace_listen_pid, [self.short_side, process::id()])? {
+                Environment::OwnListenPid
+            } else {
+                Environment::Inherited
+            },
         };
         let spec = CallSpec {
             job: if self.config.is_exec() { reaper::Job::Exec } else { reaper::Job::Create },
@@ -297,8 +301,8 @@ impl Monitor {
 
     fn handle(&mut self, event: Event<Source>, now: Instant) {
         match event.source {
-            // Handled at the end of the round.
-            Source::Signals => {}
+            // Handled at the end of the round. Nothing of a service is watched here.
+            Source::Signals | Source::Service(_) => {}
             Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
             Source::Relay(Target::Exec(exec), source) => {
                 let event = Event { source, readable: event.readable, writable: event.writable };

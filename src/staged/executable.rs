@@ -72,7 +72,8 @@ impl Executable {
     }
 
     /// What its bytes are kept by.
-    pub(crate) fn guard(&self) -> Guard {
+    #[cfg(test)]
+    pub(super) fn guard(&self) -> Guard {
         self.guard
     }
 }

@@ -1,5 +1,6 @@
 //! Getting a build ready to be started: its executable, its manifest, and who it is to run as.
 
+use std::ffi::CString;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use nix::unistd::{Gid, Uid};
 use super::accounts;
 use super::executable::{Executable, Guard, open_regular};
 use super::manifest::Manifest;
-use crate::generations::Digest;
+use crate::generations::{Digest, Owner};
 
 /// What is to be prepared.
 #[derive(Clone, Debug)]
@@ -34,13 +35,27 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// Its program is to get these arguments instead of the manifest's.
+    pub(crate) fn set_args(&mut self, args: Vec<CString>) {
+        self.manifest.args = args;
+    }
+
+    /// Who it runs as.
+    pub(crate) fn owner(&self) -> Owner {
+        match &self.identity {
+            Some(identity) => Owner { user: Uid::from_raw(identity.uid), group: Gid::from_raw(identity.gid) },
+            None => Owner { user: Uid::effective(), group: Gid::effective() },
+        }
+    }
+
     /// What the build says of itself.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// What is executed.
-    pub(crate) fn executable(&self) -> &Executable {
+    #[cfg(test)]
+    pub(super) fn executable(&self) -> &Executable {
         &self.executable
     }
 }

@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
 use sha2::{Digest as _, Sha256};
 
+use super::executable::Guard;
 use super::*;
 use crate::generations::Digest;
 use crate::source::Source;

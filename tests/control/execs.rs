@@ -11,8 +11,8 @@ use dunnage_testing::{Client, Console, Out, Process, Running, Sandbox, Script, S
 use nix::libc;
 use serde_json::{Value, json};
 
-use crate::caller::decode;
 use crate::{caller, exec_sync, process, running, socket_of};
+use dunnage_testing::decode;
 
 /// What is left of execs beside the control socket.
 fn leftovers(sandbox: &Sandbox) -> Vec<String> {
@@ -180,7 +180,7 @@ fn k3_an_exec_that_is_still_being_started_is_cancelled_as_well() {
 }
 
 /// Starts an exec for clients; its id and where they attach.
-fn start(caller: &mut crate::caller::Caller, parameters: &Value) -> (String, Value) {
+fn start(caller: &mut dunnage_testing::Caller, parameters: &Value) -> (String, Value) {
     caller.ask_for_more("Exec", parameters);
     let answer = caller.answer();
     assert_eq!(answer["continues"], true, "{answer}");

@@ -11,8 +11,8 @@ use dunnage_testing::{Out, Running, Sandbox, Script, Step};
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
-use crate::caller::Caller;
 use crate::{caller, exec_sync, process, shim, socket_of};
+use dunnage_testing::Caller;
 
 /// A container that answers to input, and ends when told to.
 struct Watched<'a> {
@@ -108,7 +108,7 @@ fn k2_garbage() {
     for garbage in [b"\0".as_slice(), b"hello\0", b"[]\0", b"{\"method\": }\0", b"\xff\xfe\0", &[0; 1000], b"{{{{\0"] {
         let mut hostile = caller(&sandbox);
         assert!(hostile.send_bytes(garbage));
-        assert_eq!(hostile.next(), None, "{:?}", garbage.escape_ascii().to_string());
+        assert_eq!(hostile.message(), None, "{:?}", garbage.escape_ascii().to_string());
     }
     let deep = [b"{\"method\":".to_vec(), vec![b'['; 500_000], vec![0]].concat();
     let mut hostile = caller(&sandbox);
@@ -152,7 +152,7 @@ fn k2_a_message_that_comes_byte_by_byte_has_ten_seconds() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert!(start.elapsed() > Duration::from_secs(9), "it was closed after {:?}", start.elapsed());
-    assert_eq!(silent.next(), None);
+    assert_eq!(silent.message(), None);
     watched.ends();
 }
 
@@ -169,7 +169,7 @@ fn k2_more_than_sixteen_calls_without_waiting() {
     // One is being answered.
     eager.ask("ExecSync", &exec_sync([Step::Hang]));
     let _ = eager.send_bytes(&calls(17));
-    assert_eq!(eager.next(), None);
+    assert_eq!(eager.message(), None);
     watched.ends();
 }
 

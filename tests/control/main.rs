@@ -1,6 +1,5 @@
 //! The control socket, as its clients see it.
 
-mod caller;
 mod execs;
 mod hostile;
 mod methods;
@@ -10,8 +9,7 @@ mod socket;
 
 use std::path::PathBuf;
 
-use caller::Caller;
-use dunnage_testing::{Monitor, Running, Sandbox, Script, Step, Tool};
+use dunnage_testing::{Caller, Monitor, Running, Sandbox, Script, Step, Tool};
 use serde_json::{Value, json};
 
 /// Where the sandbox's shim has its control socket.

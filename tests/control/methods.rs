@@ -97,7 +97,7 @@ fn close_stdin_and_resize_do_what_ctl_and_clients_can() {
             return true;
         }
         caller.ask("Resize", &json!({"target": "container", "height": height, "width": 77}));
-        caller.next();
+        caller.message();
         false
     });
     assert_eq!(monitor.exit_code(), "0");
@@ -344,7 +344,7 @@ fn a_client_that_ends_its_half_still_gets_its_answers() {
         assert_eq!(caller.answer()["parameters"]["state"], "running");
     }
     assert_eq!(caller.answer()["parameters"]["exit_code"], 6);
-    assert_eq!(caller.next(), None);
+    assert_eq!(caller.message(), None);
 }
 
 #[test]

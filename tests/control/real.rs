@@ -6,7 +6,7 @@ use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Bundle, Running, Runtime};
 use serde_json::{Value, json};
 
-use crate::caller::{Caller, decode};
+use dunnage_testing::{Caller, decode};
 
 /// A shell script of the container's that says in a file of that name when it got SIGUSR1.
 fn noter(name: &str) -> String {

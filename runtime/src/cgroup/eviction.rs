@@ -96,6 +96,12 @@ impl Eviction {
         self.mark_failure.as_ref()
     }
 
+    /// What keeps the kernel from killing it, as of the last [`Eviction::advance`].
+    #[must_use]
+    pub fn obstacle(&self) -> Option<&CgroupError> {
+        self.obstacle.as_ref()
+    }
+
     /// Whether `cgroup.kill` was written.
     #[must_use]
     pub fn has_killed(&self) -> bool {

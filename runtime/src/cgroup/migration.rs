@@ -59,6 +59,28 @@ impl Migration {
         now: Instant,
         deadline: Instant,
     ) -> Result<Self, CgroupError> {
+        Self::begin_into(parent, source, target, now, deadline, true)
+    }
+
+    /// The same for another source of the same move, after the one before was emptied into `target`.
+    pub fn begin_next(
+        parent: &Parent,
+        source: &Name,
+        target: &Name,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Self, CgroupError> {
+        Self::begin_into(parent, source, target, now, deadline, false)
+    }
+
+    fn begin_into(
+        parent: &Parent,
+        source: &Name,
+        target: &Name,
+        now: Instant,
+        deadline: Instant,
+        must_be_empty: bool,
+    ) -> Result<Self, CgroupError> {
         let absent = |name: &Name| CgroupError::Absent { cgroup: parent.cgroup().path().join(name.as_str()) };
         let (from, to) = (parent.child(source)?, parent.child(target)?);
         let (from, to) = (from.ok_or_else(|| absent(source))?, to.ok_or_else(|| absent(target))?);
@@ -68,7 +90,7 @@ impl Migration {
         if to.is_killed()? {
             return Err(CgroupError::Killed { cgroup: to.path().to_owned() });
         }
-        if to.events()?.populated {
+        if must_be_empty && to.events()?.populated {
             return Err(CgroupError::InUse { cgroup: to.path().to_owned(), left: to.left() });
         }
         let entrance = to.entrance()?;

@@ -35,6 +35,12 @@ use tree::{Tree, Way, share_of_turn};
 
 pub use broadcast::{BroadcastId, Broadcasted, TooManyBroadcasts};
 
+/// When a process that was not reaped started, in clock ticks since boot: with the PID, which process it is (R9).
+#[must_use]
+pub fn start_time(pid: Pid) -> Option<u64> {
+    kinship::Stat::of(pid).map(|stat| stat.started)
+}
+
 /// The name of a watched process in the event loop; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched(pub u32);

@@ -292,7 +292,8 @@ impl Generations {
     }
 
     /// Whether the role is being killed.
-    pub(super) fn is_killing(&self, role: Role) -> bool {
+    #[must_use]
+    pub fn is_killing(&self, role: Role) -> bool {
         self.evictions.get(&role).is_some_and(|eviction| eviction.mode == Mode::Kill)
     }
 

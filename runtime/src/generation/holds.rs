@@ -35,7 +35,7 @@ impl Generations {
 
     /// Why the build may not be started from there, if it may not.
     pub(super) fn held(&self, source: &Source, build: &str) -> Option<String> {
-        let reason = self.record.holds.get(build).filter(|_| *source == Source::Live)?;
+        let reason = self.record.holds.get(build).filter(|_| matches!(source, Source::Live { .. }))?;
         Some(format!("build {build} is held: {reason}"))
     }
 }

@@ -122,6 +122,25 @@ impl Generations {
         &self.record
     }
 
+    /// Whether something is being started in that role.
+    #[must_use]
+    pub fn is_starting(&self, role: Role) -> bool {
+        self.start_of(role).is_some()
+    }
+
+    /// What is being started for a request: its role and build.
+    #[must_use]
+    pub fn starting_for(&self, request: RequestId) -> Option<(Role, &str)> {
+        let start = self.starts.iter().find(|start| start.request == Some(request))?;
+        Some((start.role, &self.record.run(start.role)?.build))
+    }
+
+    /// Whether the record is as it was written last, and nothing is left to be done.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.actions.is_empty() && self.writes.are_settled()
+    }
+
     /// The next thing to do, if there is one.
     pub fn poll_action(&mut self) -> Option<Action> {
         loop {

@@ -208,7 +208,7 @@ impl Generations {
         let role = start.role;
         let staged = match &start.source {
             Source::Staged { path, .. } | Source::Sidecar { path, .. } => Some(path.clone()),
-            Source::Live => None,
+            Source::Live { .. } => None,
         };
         let run = Run {
             build: opened.build.clone(),

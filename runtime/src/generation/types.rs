@@ -155,7 +155,12 @@ pub enum Source {
         digest: Option<String>,
     },
     /// Whatever the live link leads to at that moment (G30).
-    Live,
+    Live {
+        /// What it must lead to, if that is to be checked.
+        build: Option<String>,
+        /// What the bytes must be, `sha256:HEX` (G4).
+        digest: Option<String>,
+    },
     /// The sidecar of the staged build (G26).
     Sidecar {
         /// The build's name.

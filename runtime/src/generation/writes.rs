@@ -44,6 +44,11 @@ impl Writes {
         self.begun
     }
 
+    /// Whether no write is asked for or in progress.
+    pub(super) fn are_settled(&self) -> bool {
+        !self.busy
+    }
+
     /// Whether no write that was begun has the pending record of the start.
     pub(super) fn is_unwritten(&self, id: StartId) -> bool {
         self.waiting.iter().any(|(needed, then)| *needed > self.begun && matches!(then, Then::Ask(its) if *its == id))

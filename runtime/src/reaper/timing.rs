@@ -50,7 +50,7 @@ impl Timing {
     }
 
     /// Whether a shutdown may have `deadline`.
-    pub(super) fn validate_shutdown(&self, deadline: Duration) -> Result<(), InvalidBudget> {
+    pub fn validate_shutdown(&self, deadline: Duration) -> Result<(), InvalidBudget> {
         if deadline < self.stop_budget {
             return Err(InvalidBudget::DeadlineBelowStopBudget { deadline, budget: self.stop_budget });
         }

@@ -27,7 +27,7 @@ pub use pidfd::{Pidfd, is_zombie, reap_zombie};
 pub use rename::{exchange_names, rename_to_free_name};
 pub use signals::Signals;
 pub use socket::{accept, receive_fds};
-pub use spawn::{CANNOT_EXECUTE, Program, Side, Spawned, Ties, detach};
+pub use spawn::{CANNOT_EXECUTE, Environment, Program, Side, Spawned, Ties, detach};
 pub use task::{Answer, Task, TaskError};
 pub use terminal::{set_window_size, unread_bytes, window_size};
 pub use xattr::{has_attribute, set_attribute};

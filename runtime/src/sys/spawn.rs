@@ -55,8 +55,19 @@ pub struct Program<'a> {
     pub mask: SigSet,
     /// What to write to its `oom_score_adj`, where that is not this process's own.
     pub oom_score_adj: Option<i32>,
-    /// Whether its `LISTEN_PID` names itself (sd_listen_fds(3)), whatever this process's own says.
-    pub listen_pid: bool,
+    /// What it has for environment.
+    pub environment: Environment<'a>,
+}
+
+/// The environment of a started program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Environment<'a> {
+    /// This process's own.
+    Inherited,
+    /// The same, but for a `LISTEN_PID` (sd_listen_fds(3)) that names the program itself.
+    OwnListenPid,
+    /// These, `NAME=VALUE` each, and no others.
+    Exactly(&'a [CString]),
 }
 
 /// How a started process relates to its starter.
@@ -81,7 +92,7 @@ pub struct Spawned {
 pub const CANNOT_EXECUTE: i32 = 127;
 
 impl Program<'_> {
-    /// Starts it with this process's environment and working directory, all signals at their defaults, and no
+    /// Starts it with its environment, this process's working directory, all signals at their defaults, and no
     /// descriptor but the standard streams and those without `O_CLOEXEC`.
     ///
     /// The child reports by itself, as a line on its stderr, what keeps it from executing the program: waiting for
@@ -94,7 +105,13 @@ impl Program<'_> {
         pointers.extend(args.iter().map(|arg| arg.as_ptr()));
         pointers.push(ptr::null());
         let listen_pid = ListenPid::new();
-        let environment = self.listen_pid.then(|| environment_with(&listen_pid));
+        let environment = match self.environment {
+            Environment::Inherited => None,
+            Environment::OwnListenPid => Some(environment_with(&listen_pid)),
+            Environment::Exactly(variables) => {
+                Some(variables.iter().map(|variable| variable.as_ptr()).chain([ptr::null()]).collect())
+            }
+        };
         let setup = ChildSetup {
             path: &path,
             argv: &pointers,
@@ -265,7 +282,7 @@ mod tests {
             ties: Ties::None,
             mask: SigSet::empty(),
             oom_score_adj: None,
-            listen_pid: false,
+            environment: Environment::Inherited,
         };
         change(&mut program);
         let spawned = program.spawn().unwrap();
@@ -318,7 +335,7 @@ mod tests {
                 ties: Ties::None,
                 mask: SigSet::empty(),
                 oom_score_adj: None,
-                listen_pid: false,
+                environment: Environment::Inherited,
             };
             let Spawned { pidfd, .. } = program.spawn().unwrap();
             pidfd.signal(nix::sys::signal::Signal::SIGVTALRM).unwrap();
@@ -339,7 +356,7 @@ mod tests {
     #[test]
     fn listen_pid_names_the_program_itself() {
         let (output, _) = run("[ \"$LISTEN_PID\" = $$ ] && echo self; echo ${PATH:+path}", |program| {
-            program.listen_pid = true;
+            program.environment = Environment::OwnListenPid;
         });
         assert_eq!(output, "self\npath\n");
         assert_eq!(run("echo ${LISTEN_PID-unset}", |_| {}).0, "unset\n");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dunnage_runtime::driver::{Broadcasted, Driver, RuntimeCall, StartError, Watched};
 use dunnage_runtime::event_loop::{EventLoop, Events, Interest, Source};
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, ExitStatus, Job, Outcome, Timing};
-use dunnage_runtime::sys::{Program, Signals, Ties};
+use dunnage_runtime::sys::{Environment, Program, Signals, Ties};
 use mio::Token;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -111,7 +111,7 @@ impl Shim {
             ties: Ties::OwnGroupDiesWithParent,
             mask: self.signals.original_mask(),
             oom_score_adj: None,
-            listen_pid: false,
+            environment: Environment::Inherited,
         };
         let call = self.driver.start_call(&self.event_loop, Instant::now(), RuntimeCall { program, pid_file, spec })?;
         // Nothing of these runtimes' output is waited for.

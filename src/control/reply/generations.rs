@@ -8,9 +8,9 @@ use crate::generations::tier;
 
 /// A tier as the kernel writes its limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits(pub(crate) Tier);
+pub(crate) struct TierLimits(pub(crate) Tier);
 
-impl Serialize for Limits {
+impl Serialize for TierLimits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         tier::KEYS
@@ -81,7 +81,7 @@ object! {
         build: String,
         path: String,
         digest: Option<String>,
-        tier: Limits,
+        tier: TierLimits,
         pid: i32,
         socket: Option<String>,
         control_socket: Option<String>,
@@ -109,10 +109,11 @@ object! {
         layout: LayoutKind,
         current: Option<u64>,
         generations: Vec<Generation>,
+        refused: Vec<u64>,
         sidecar: Option<Sidecar>,
         worker: Option<Worker>,
         holds: Vec<HeldBuild>,
-        parent: Option<Limits>,
+        parent: Option<TierLimits>,
     }
 }
 
@@ -125,7 +126,9 @@ object! {
         digest: Option<String>,
         state: GenerationState,
         current: bool,
-        tier: Limits,
+        ready: bool,
+        killing: bool,
+        tier: TierLimits,
         cgroups: Vec<String>,
         pid: Option<i32>,
         started: Option<String>,
@@ -141,8 +144,6 @@ words! {
         Starting = "starting",
         Running = "running",
         Unproven = "unproven",
-        Empty = "empty",
-        Refused = "refused",
     }
 }
 
@@ -153,7 +154,7 @@ object! {
 
 object! {
     /// The worker.
-    Worker { build: String, path: String, state: GenerationState, tier: Limits, pid: Option<i32>, started: Option<String> }
+    Worker { build: String, path: String, state: GenerationState, tier: TierLimits, pid: Option<i32>, started: Option<String> }
 }
 
 object! {
@@ -179,11 +180,12 @@ mod tests {
     }
 
     fn service(state: GenerationState) -> Service {
-        let (n, tier) = (3, Limits(Tier::UNLIMITED));
+        let (n, tier) = (3, TierLimits(Tier::UNLIMITED));
         let some = || Some(text());
         Service {
             layout: LayoutKind::Flat,
             current: Some(n),
+            refused: vec![3],
             generations: vec![Generation {
                 n,
                 build: text(),
@@ -191,6 +193,8 @@ mod tests {
                 digest: some(),
                 state,
                 current: true,
+                ready: true,
+                killing: false,
                 tier,
                 cgroups: vec![text()],
                 pid: Some(1),
@@ -220,7 +224,7 @@ mod tests {
             output("Layout", encode(&answer, false));
         }
         output("Paths", encode(&Paths { socket: Some(text()), control_socket: None }, false));
-        let tier = Limits(Tier::UNLIMITED);
+        let tier = TierLimits(Tier::UNLIMITED);
         for method in ["Stage", "Start", "StartWorker"] {
             for &point in GatePoint::ALL {
                 output(method, encode(&AtGate { gate: Gate { token: text(), point, build: text() } }, true));

@@ -11,6 +11,7 @@
 // A panic is how a test fails, and what a test does not look at it need not use.
 #![allow(clippy::missing_panics_doc, clippy::must_use_candidate)]
 
+mod caller;
 mod cgroups;
 mod client;
 pub mod dunnagectl;
@@ -32,6 +33,7 @@ pub mod vm;
 pub mod wait;
 mod wire;
 
+pub use caller::{Caller, decode};
 pub use cgroups::without_hybrid_cgroups;
 pub use client::{Client, Output};
 pub use dunnagectl::Dunnagectl;

@@ -36,30 +36,38 @@ impl Tool {
         self.path == Path::new(CONMON)
     }
 
-    /// The fake runtime, built first if it is missing or older than its source.
+    /// The fake runtime.
     pub fn fake_runtime() -> PathBuf {
         static PATH: OnceLock<PathBuf> = OnceLock::new();
-        PATH.get_or_init(|| {
-            let path = built().join("examples/fake-runtime");
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-            let sources = ["tests/fake_runtime", "tests/common/src"].map(|dir| newest(&root.join(dir)));
-            if modified(&path) < sources.into_iter().max().flatten() {
-                let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-                cargo.args(["build", "--quiet", "--example", "fake-runtime"]).current_dir(root);
-                // TARGET-DIR/TARGET/PROFILE
-                let [target, target_dir] = [1, 2].map(|up| built().ancestors().nth(up).map(Path::to_owned));
-                cargo.arg("--target").args(target.as_deref().and_then(Path::file_name));
-                cargo.arg("--target-dir").args(target_dir);
-                if built().ends_with("release") {
-                    cargo.arg("--release");
-                }
-                let status = cargo.status().expect("cargo starts");
-                assert!(status.success(), "the fake runtime does not build");
-            }
-            path
-        })
-        .clone()
+        PATH.get_or_init(|| example("fake-runtime", "tests/fake_runtime")).clone()
     }
+
+    /// The server that generations run.
+    pub fn generation_server() -> PathBuf {
+        static PATH: OnceLock<PathBuf> = OnceLock::new();
+        PATH.get_or_init(|| example("generation-server", "tests/generations")).clone()
+    }
+}
+
+/// An example, built first if it is missing or older than its source.
+fn example(name: &str, source: &str) -> PathBuf {
+    let path = built().join("examples").join(name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let sources = [source, "tests/common/src"].map(|dir| newest(&root.join(dir)));
+    if modified(&path) < sources.into_iter().max().flatten() {
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--example", name]).current_dir(root);
+        // TARGET-DIR/TARGET/PROFILE
+        let [target, target_dir] = [1, 2].map(|up| built().ancestors().nth(up).map(Path::to_owned));
+        cargo.arg("--target").args(target.as_deref().and_then(Path::file_name));
+        cargo.arg("--target-dir").args(target_dir);
+        if built().ends_with("release") {
+            cargo.arg("--release");
+        }
+        let status = cargo.status().expect("cargo starts");
+        assert!(status.success(), "{name} does not build");
+    }
+    path
 }
 
 /// The directory where cargo puts binaries: the one above that of the running test.

@@ -168,7 +168,7 @@ fn staged() -> Source {
 }
 
 fn build_of(source: &Source) -> Opened {
-    let build = if *source == Source::Live { "live" } else { "b7" };
+    let build = if matches!(source, Source::Live { .. }) { "live" } else { "b7" };
     Opened { build: build.into(), digest: None, tier: Tier { memory_max: Limit::Value(100), ..Tier::UNLIMITED } }
 }
 

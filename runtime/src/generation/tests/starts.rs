@@ -9,7 +9,8 @@ fn worker(replace: bool, gate: Option<Duration>) -> Request {
 }
 
 fn cold(number: Number) -> Request {
-    Request::Start(Launch { target: Target::Generation(number), source: Source::Live, tier: None, gate: None })
+    let source = Source::Live { build: None, digest: None };
+    Request::Start(Launch { target: Target::Generation(number), source, tier: None, gate: None })
 }
 
 #[test]

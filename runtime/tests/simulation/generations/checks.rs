@@ -217,7 +217,7 @@ impl World<'_> {
     }
 
     fn is_held(&self, start: &Begun) -> bool {
-        start.source == Source::Live && self.checks.holds.contains(&start.build)
+        matches!(start.source, Source::Live { .. }) && self.checks.holds.contains(&start.build)
     }
 
     fn check_evict(&mut self, role: Role, cgroup: &Cgroup) -> Result<(), Fault> {
@@ -355,7 +355,7 @@ impl World<'_> {
             Request::Start(launch) => {
                 self.check_start_answer(id, answer)?;
                 let held = matches!(answer, Err(Failure::Refused(reason)) if reason.contains("is held"));
-                must!(!held || launch.source == Source::Live, "g31: a staged start is held");
+                must!(!held || matches!(launch.source, Source::Live { .. }), "g31: a staged start is held");
                 if let (Target::Generation(number), Err(Failure::Refused(reason))) = (launch.target, answer)
                     && reason.contains("used up")
                 {

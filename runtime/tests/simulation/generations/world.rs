@@ -277,13 +277,13 @@ impl<'a> World<'a> {
             What::Start { number: it, live, gate, limited } => {
                 let build = format!("build-{}", it % 3);
                 let path = format!("/staged/{it}").into();
-                let source = if live { Source::Live } else { Source::Staged { build, path, digest: None } };
+                let source = if live { LIVE } else { Source::Staged { build, path, digest: None } };
                 let target = Target::Generation(number(it));
                 return self.ask_start(target, source, limited.then(|| tier(true)), gate);
             }
             What::StartWorker { replace, live, gate } => {
                 let source = Source::Staged { build: "build-0".into(), path: "/staged/worker".into(), digest: None };
-                let source = if live { Source::Live } else { source };
+                let source = if live { LIVE } else { source };
                 return self.ask_start(Target::Worker { replace }, source, None, gate);
             }
             What::StartSidecar(it) => Request::StartSidecar(number(it)),
@@ -472,7 +472,7 @@ impl<'a> World<'a> {
         match action {
             Action::Open { start, role, source, tier: asked } => {
                 let build = match &source {
-                    Source::Live => format!("build-{}", self.live_build),
+                    Source::Live { .. } => format!("build-{}", self.live_build),
                     Source::Staged { build, .. } | Source::Sidecar { build, .. } => build.clone(),
                 };
                 self.begin_start(start, role, source, build.clone());
@@ -735,6 +735,8 @@ impl<'a> World<'a> {
 
 /// When all is ended, some time after the last step.
 const END: Time = 250_000;
+
+const LIVE: Source = Source::Live { build: None, digest: None };
 
 /// Later than anything.
 pub(super) const FOREVER: Time = 1 << 40;

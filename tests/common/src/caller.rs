@@ -1,50 +1,53 @@
-//! A client that says exactly what it is told to.
+//! A client of a control socket that says exactly what it is told to.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use dunnage_testing::wait::{self, Deadline};
+use crate::wait::{self, Deadline};
 use serde_json::{Value, json};
 
 /// A connection to a control socket.
-pub(crate) struct Caller {
-    pub(crate) stream: UnixStream,
+#[derive(Debug)]
+pub struct Caller {
+    /// The connection itself.
+    pub stream: UnixStream,
     received: Vec<u8>,
 }
 
 impl Caller {
-    pub(crate) fn connect(path: &Path) -> Self {
+    /// Connects to the socket there.
+    pub fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { stream, received: Vec::new() }
     }
 
     /// Sends bytes; whether somebody took them.
-    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> bool {
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
     /// Sends a message.
-    pub(crate) fn send(&mut self, message: &Value) {
+    pub fn send(&mut self, message: &Value) {
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
         assert!(self.send_bytes(&bytes), "the connection is closed: not sent {message}");
     }
 
     /// Calls a method of the shim's interface, whose answer is still to come.
-    pub(crate) fn ask(&mut self, method: &str, parameters: &Value) {
+    pub fn ask(&mut self, method: &str, parameters: &Value) {
         self.send(&json!({"method": format!("org.dunnage.shim.{method}"), "parameters": parameters}));
     }
 
     /// Calls a method that answers more than once.
-    pub(crate) fn ask_for_more(&mut self, method: &str, parameters: &Value) {
+    pub fn ask_for_more(&mut self, method: &str, parameters: &Value) {
         let method = format!("org.dunnage.shim.{method}");
         self.send(&json!({"method": method, "parameters": parameters, "more": true}));
     }
 
     /// The next message; none at the end of the connection.
-    pub(crate) fn next(&mut self) -> Option<Value> {
+    pub fn message(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.received.iter().position(|&byte| byte == 0) {
                 let message: Vec<u8> = self.received.drain(..=end).collect();
@@ -61,12 +64,12 @@ impl Caller {
     }
 
     /// The next answer, whole.
-    pub(crate) fn answer(&mut self) -> Value {
-        self.next().expect("an answer")
+    pub fn answer(&mut self) -> Value {
+        self.message().expect("an answer")
     }
 
     /// Calls a method, and gives what it answers.
-    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
+    pub fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.ask(method, parameters);
         let answer = self.answer();
         assert!(answer.get("error").is_none(), "{method} {parameters}: {answer}");
@@ -74,7 +77,7 @@ impl Caller {
     }
 
     /// Calls a method, and gives the error that it answers: name and parameters.
-    pub(crate) fn refusal(&mut self, method: &str, parameters: &Value) -> (String, Value) {
+    pub fn refusal(&mut self, method: &str, parameters: &Value) -> (String, Value) {
         self.ask(method, parameters);
         let answer = self.answer();
         let name = answer["error"].as_str().unwrap_or_else(|| panic!("{method} {parameters}: {answer}"));
@@ -82,21 +85,21 @@ impl Caller {
     }
 
     /// Waits for the other side to close.
-    pub(crate) fn is_closed(&mut self) {
-        while let Some(message) = self.next() {
+    pub fn is_closed(&mut self) {
+        while let Some(message) = self.message() {
             assert!(message.get("error").is_none(), "{message}");
         }
     }
 
     /// The next event.
-    pub(crate) fn event(&mut self) -> Value {
+    pub fn event(&mut self) -> Value {
         let answer = self.answer();
         assert_eq!(answer["continues"], true, "{answer}");
         answer["parameters"]["event"].clone()
     }
 
     /// The next event of a kind; others are passed over.
-    pub(crate) fn event_of(&mut self, kind: &str) -> Value {
+    pub fn event_of(&mut self, kind: &str) -> Value {
         loop {
             let event = self.event();
             if event["kind"] == kind {
@@ -107,7 +110,7 @@ impl Caller {
 }
 
 /// What base64 stands for.
-pub(crate) fn decode(text: &Value) -> String {
+pub fn decode(text: &Value) -> String {
     let text = text.as_str().expect("base64 is text");
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => byte - b'A',
