@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
 
+mod nested;
 mod service;
 mod starts;
 

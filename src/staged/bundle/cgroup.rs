@@ -13,8 +13,8 @@ const MOUNT: &str = "/sys/fs/cgroup";
 pub(crate) struct CgroupsPath(String);
 
 impl CgroupsPath {
-    /// That of the cgroup at `parent`. Where there is v1 beside v2, runtimes use v1: then there is none (G33).
-    pub(crate) fn of(parent: &Path) -> Result<Self, String> {
+    /// Where there is v1 beside v2, runtimes use v1 (G33).
+    pub(crate) fn check_host() -> Result<(), String> {
         let system = statfs(MOUNT).map_err(|errno| format!("cannot look at {MOUNT}: {}", errno.desc()))?;
         if system.filesystem_type() != CGROUP2_SUPER_MAGIC {
             return Err(format!(
@@ -22,6 +22,11 @@ impl CgroupsPath {
                  only where there is cgroup v2 alone"
             ));
         }
+        Ok(())
+    }
+
+    /// That of the cgroup at `parent`.
+    pub(crate) fn of(parent: &Path) -> Result<Self, String> {
         Self::below(Path::new(MOUNT), parent)
     }
 
@@ -57,7 +62,7 @@ mod tests {
             eprintln!("skipped: this is no hybrid host");
             return;
         }
-        let error = CgroupsPath::of(hybrid).unwrap_err();
+        let error = CgroupsPath::check_host().unwrap_err();
         assert!(error.starts_with("/sys/fs/cgroup is no cgroup2 file system"), "{error}");
     }
 

@@ -29,8 +29,6 @@ pub(crate) struct Place {
     pub(crate) home: PathBuf,
     /// `NAME=VALUE` each.
     pub(crate) variables: Vec<String>,
-    /// Arguments after the program's own name, if they are not the build's.
-    pub(crate) args: Option<Vec<String>>,
 }
 
 /// A private bundle in the run directory, which only the shim's user can enter. It stays until it is removed, as
@@ -117,7 +115,7 @@ pub(super) fn rewrite(bundle: &Bundle, place: &Place) -> Result<Vec<u8>, String>
         tier: &place.tier,
         home: &place.home,
         variables: &place.variables,
-        args: place.args.as_deref(),
+        args: bundle.args.as_deref(),
     };
     config::rewrite(&bundle.text, &changes)
 }

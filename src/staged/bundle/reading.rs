@@ -38,9 +38,10 @@ pub(crate) struct Bundle {
     pub(super) root: PathBuf,
     owner: Owner,
     tier: Option<Tier>,
-    digest: Digest,
     /// Its config.json.
     pub(super) text: Vec<u8>,
+    /// Arguments after the program's own name, if they are not its own.
+    pub(super) args: Option<Vec<String>>,
 }
 
 impl Bundle {
@@ -50,13 +51,13 @@ impl Bundle {
     }
 
     /// Its own limits (G9).
-    pub(crate) fn tier(&self) -> Option<&Tier> {
-        self.tier.as_ref()
+    pub(crate) fn tier(&self) -> Option<Tier> {
+        self.tier
     }
 
-    /// Of its config.json.
-    pub(crate) fn digest(&self) -> Digest {
-        self.digest
+    /// Its program is to get these arguments instead of its own.
+    pub(crate) fn set_args(&mut self, args: Vec<String>) {
+        self.args = Some(args);
     }
 }
 
@@ -114,7 +115,7 @@ pub(super) fn read(staged: &Staged) -> Result<Bundle, String> {
     for hook in &facts.hooks {
         check_hook(hook, [&directory, &root]).map_err(|error| in_config(format!("\"hooks\" {error}")))?;
     }
-    Ok(Bundle { directory, root, owner: facts.owner, tier: facts.tier, digest, text })
+    Ok(Bundle { directory, root, owner: facts.owner, tier: facts.tier, text, args: None })
 }
 
 /// Opens the directory, and tells where it is without links. Its own name is not followed.
@@ -190,7 +191,6 @@ fn encode(bundle: &Bundle) -> Answer {
         "user": bundle.owner.user.as_raw(),
         "group": bundle.owner.group.as_raw(),
         "tier": tier,
-        "digest": bundle.digest.to_string(),
     });
     let mut bytes = facts.to_string().into_bytes();
     bytes.push(b'\n');
@@ -211,8 +211,8 @@ fn decode(mut bytes: Vec<u8>) -> Option<Bundle> {
                 group: Gid::from_raw(fields.required("group")?),
             },
             tier: tier::read(&mut fields, "tier")?,
-            digest: fields.required::<String>("digest")?.parse().map_err(|_| Wrong::new("digest", "is none"))?,
             text,
+            args: None,
         })
     };
     read().ok()
