@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct RecordFile {
     path: PathBuf,
     directory: Directory,
-    lock: Flock<File>,
+    /// Never unlocked, only closed: that it would be for the other side of the fork, and for tasks, as well.
+    lock: ManuallyDrop<Flock<File>>,
     write: Option<Writing>,
 }
 
@@ -68,7 +70,10 @@ impl RecordFile {
         let until = Instant::now() + LOCK_WAIT;
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => return Ok(Self { path: persist_dir.join(RECORD), directory, lock, write: None }),
+                Ok(lock) => {
+                    let lock = ManuallyDrop::new(lock);
+                    return Ok(Self { path: persist_dir.join(RECORD), directory, lock, write: None });
+                }
                 Err((file, Errno::EAGAIN)) if Instant::now() < until => file,
                 Err((_, Errno::EAGAIN)) => {
                     let why =

@@ -198,7 +198,8 @@ impl Shim {
         let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
         let cgroups = &self.generations.record().run(role)?.cgroups;
         let inside = path.split('/').any(|name| cgroups.iter().any(|cgroup| cgroup.as_str() == name));
-        (started && inside && pidfd.is_unreaped()).then_some(Spawned { pid, pidfd })
+        // One that has ended is another's to reap.
+        (started && inside && !pidfd.has_exited()).then_some(Spawned { pid, pidfd })
     }
 
     pub(super) fn signal_leader(&mut self, role: Role, signal: Signal, now: Instant) {

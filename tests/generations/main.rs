@@ -3,9 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
 
+mod gates;
+mod killing;
 mod nested;
+mod others;
+mod restarts;
 mod service;
 mod starts;
+mod switches;
 
 use serde_json::{Value, json};
 

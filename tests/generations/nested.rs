@@ -2,7 +2,7 @@
 //! test boots a small virtual machine and runs the others, which are ignored elsewhere, in it.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,13 +30,15 @@ with_runc_and_crun! {
     g7_a_bundle_that_cannot_be_created_leaves_nothing
     g26_a_sidecar_is_a_container_of_the_same_bundle
     g29_a_container_outlives_its_shim
+    g16_a_container_with_users_of_its_own_owns_its_socket
+    g3_a_program_that_ends_at_once_was_started
 }
 
 #[test]
 fn in_a_virtual_machine() {
     let own = ["--ignored", "nested::", "--test-threads=2"];
     let stdout = vm::run_own_tests(&[(wait::SLOWNESS, "4")], &own);
-    assert!(stdout.contains("test result: ok. 13 passed"), "{stdout}");
+    assert!(stdout.contains("test result: ok. 19 passed"), "{stdout}");
 }
 
 #[test]
@@ -157,6 +159,10 @@ fn g3_a_staged_bundle_runs_in_its_cgroup_on_its_socket(runtime: Runtime) {
     }
     service.await_log("hello");
 
+    // The container does not know where it is.
+    shim.call("Move", &json!({"child": "gen-7", "cgroup": "draining"}));
+    assert_eq!((service.pids_in("draining"), service.pids_in("gen-7")), (vec![pid], vec![]));
+
     // Side by side with the next one, which takes over.
     let eight = bundle(&service, "b8", &["fork"], |_| {});
     stage(&shim, 8, &eight).unwrap();
@@ -173,7 +179,7 @@ fn g3_a_staged_bundle_runs_in_its_cgroup_on_its_socket(runtime: Runtime) {
     wait::eventually(Deadline::usual(), "the bundle of generation 7 removed", || {
         !names().iter().any(|name| name.contains("g7"))
     });
-    assert!(!service.child("gen-7").exists());
+    assert!(!service.child("gen-7").exists() && !service.child("draining").exists());
     // Also what it forked.
     assert_eq!(service.pids_in("gen-8").len(), 2);
     shim.process.signal(libc::SIGTERM);
@@ -242,6 +248,78 @@ fn g29_a_container_outlives_its_shim(runtime: Runtime) {
     let gone = shim.call("KillGeneration", &json!({"n": 7, "timeout_ms": 60_000}));
     assert_eq!(gone["outcome"], "gone");
     is_clean(&service, runtime.path());
+}
+
+fn g16_a_container_with_users_of_its_own_owns_its_socket(runtime: Runtime) {
+    let service = nested(runtime.path());
+    // Its root must find the way.
+    for directory in [service.path(""), service.path("builds"), service.path("run")] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let shim = service.start();
+    let path = bundle(&service, "b7", &[], |config| {
+        config["linux"]["namespaces"].as_array_mut().unwrap().push(json!({"type": "user"}));
+        let mappings = json!([{"containerID": 0, "hostID": 100_000, "size": 1000}]);
+        config["linux"]["uidMappings"] = mappings.clone();
+        config["linux"]["gidMappings"] = mappings;
+        config["process"]["user"] = json!({"uid": 3, "gid": 4});
+    });
+    stage(&shim, 7, &path).unwrap();
+    Client::connect(&socket(&service, 7)).ask("who");
+    shim.call("Ready", &json!({"n": 7}));
+    let socket = fs::metadata(socket(&service, 7)).unwrap();
+    assert_eq!((socket.uid(), socket.gid(), socket.mode() & 0o777), (100_003, 100_004, 0o660));
+    let gone = shim.call("KillGeneration", &json!({"n": 7, "timeout_ms": 60_000}));
+    assert_eq!(gone["outcome"], "gone");
+    is_clean(&service, runtime.path());
+}
+
+fn g3_a_program_that_ends_at_once_was_started(runtime: Runtime) {
+    let service = nested(runtime.path());
+    let shim = service.start();
+    let mut events = shim.caller();
+    events.ask_for_more("Events", &json!({}));
+    for number in [1, 7] {
+        stage(&shim, number, &bundle(&service, &format!("b{number}"), &["exit=3"], |_| {})).unwrap();
+        let exited = events.event_of("exited");
+        assert_eq!((&exited["generation"], &exited["exit_code"]), (&json!(number), &json!(3)), "{exited}");
+    }
+    is_clean(&service, runtime.path());
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
+fn g30_a_cold_start_runs_the_bundle_that_the_link_leads_to() {
+    let service = nested(Runtime::Runc.path());
+    let live = service.path("live");
+    service.configure(json!({"live_link": live}));
+    symlink(bundle(&service, "b7", &[], |_| {}), &live).unwrap();
+    let shim = service.start();
+    let started = shim.launch("Start", &json!({"n": 7})).unwrap()["started"].clone();
+    assert_eq!(started["build"], "b7", "{started}");
+    assert_eq!(Client::connect(&socket(&service, 7)).ask("who").1, "1 b7");
+    // G26: there is no staged path that a sidecar could be from.
+    let (error, parameters) = shim.refusal("StartSidecar", &json!({"n": 7}));
+    assert!(["LaunchRefused", "NotFound", "NotSwitchable"].contains(&error.as_str()), "{error} {parameters}");
+    assert!(!service.child("role-sidecar").exists());
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
+fn g4_the_digest_of_a_bundle_is_that_of_its_config() {
+    let service = nested(Runtime::Runc.path());
+    let shim = service.start();
+    let path = bundle(&service, "b7", &[], |_| {});
+    let sum = Command::new("sha256sum").arg(path.join("config.json")).output().unwrap().stdout;
+    let digest = format!("sha256:{}", String::from_utf8_lossy(&sum[..64]));
+    let staged = |digest: &str| {
+        let parameters = json!({"n": 7, "build": "b7", "staged_path": path, "digest": digest});
+        shim.launch("Stage", &parameters)
+    };
+    let (error, parameters) = staged(&format!("sha256:{}", "0".repeat(64))).unwrap_err();
+    assert_eq!(error, "LaunchRefused");
+    assert!(parameters["reason"].as_str().unwrap().contains(&digest), "{parameters}");
+    assert_eq!(staged(&digest).unwrap()["started"]["digest"], digest);
 }
 
 #[test]

@@ -29,11 +29,11 @@ pub(crate) struct Service {
 impl Service {
     /// A flat one, without a shim yet.
     pub(crate) fn new() -> Self {
-        Self::with(json!({}))
+        Self::with(|_| json!({}))
     }
 
     /// One whose service file says this as well.
-    pub(crate) fn with(more: Value) -> Self {
+    pub(crate) fn with(more: impl FnOnce(&Self) -> Value) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let sandbox = Sandbox::new();
         let name = format!("dunnage-generations-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -49,7 +49,7 @@ impl Service {
             "canonical_socket": service.canonical(),
             "cgroup": service.cgroup,
         });
-        file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        file.as_object_mut().unwrap().extend(more(&service).as_object().unwrap().clone());
         fs::write(service.path("service.json"), file.to_string()).unwrap();
         service
     }
@@ -244,6 +244,11 @@ impl Client {
             stream.is_some()
         });
         Self(BufReader::new(stream.unwrap()))
+    }
+
+    /// Says something that nothing is answered to.
+    pub(crate) fn leave(&mut self, line: &str) {
+        writeln!(self.0.get_ref(), "{line}").unwrap();
     }
 
     /// What is answered to a line: the generation, and the rest.

@@ -401,13 +401,7 @@ fn g3_what_the_tasks_have_read_and_written_arrives_as_it_is() {
     assert_eq!(bundle.tier(), Some(Tier { pids_max: Limit::Value(12), ..Tier::UNLIMITED }));
 
     let run = Directory::open(temporary.path()).unwrap();
-    let place = Place {
-        cgroup: "/web/gen-1".into(),
-        tier: Tier::UNLIMITED,
-        home: "/run/g1".into(),
-        variables: vec![],
-        args: None,
-    };
+    let place = Place { cgroup: "/web/gen-1".into(), tier: Tier::UNLIMITED, home: "/run/g1".into(), variables: vec![] };
     let mut writing =
         Writing::start(&mut driver, &event_loop, &run, OsStr::new("web.g1.bundle"), &bundle, &place).unwrap();
     finish(&mut writing, Writing::advance);
