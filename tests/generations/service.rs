@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// Has its service file say this as well.
-    pub(crate) fn configure(&self, more: Value) {
+    pub(crate) fn configure(&self, more: &Value) {
         let path = self.path("service.json");
         let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
