@@ -51,7 +51,8 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// That of a process; none if the controller has none.
     pub(crate) fn of(pid: i32, controller: Controller) -> io::Result<Option<Self>> {
-        let mut text = Vec::new();
+        // Most are read at once.
+        let mut text = Vec::with_capacity(1024);
         File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUP).read_to_end(&mut text)?;
         Ok(Self::parse(&text, controller))
     }
@@ -61,11 +62,9 @@ impl Cgroup {
         self.path == Path::new("/")
     }
 
-    /// The directories that may be the cgroup's. The mount that is listed last comes first.
+    /// The directories that may be the cgroup's.
     pub(crate) fn directories(&self) -> io::Result<Vec<PathBuf>> {
-        let mountinfo = BufReader::new(File::open("/proc/self/mountinfo")?);
-        let mounts = Mount::list(mountinfo, self.version, self.controller)?;
-        Ok(mounts.iter().rev().filter_map(|mount| mount.directory(&self.path)).collect())
+        Ok(Mounts::find(self.controller)?.directories(self).collect())
     }
 
     /// Reads /proc/PID/cgroup. Where the controller is on v1, a v2 hierarchy beside it has nothing to say.
@@ -92,45 +91,66 @@ impl Cgroup {
     }
 }
 
+/// Where a controller's cgroups are mounted.
+#[derive(Debug)]
+pub(crate) struct Mounts(pub(crate) Vec<Mount>);
+
+impl Mounts {
+    /// Those of this process's mount namespace.
+    pub(crate) fn find(controller: Controller) -> io::Result<Self> {
+        Self::list(BufReader::new(File::open("/proc/self/mountinfo")?), controller)
+    }
+
+    /// The directories that may be a cgroup's. The mount that is listed last comes first.
+    pub(crate) fn directories(&self, cgroup: &Cgroup) -> impl Iterator<Item = PathBuf> {
+        let mounts = self.0.iter().rev().filter(|mount| mount.version == cgroup.version);
+        mounts.filter_map(|mount| mount.directory(&cgroup.path))
+    }
+
+    /// Reads mountinfo, without the mounts that another one hides.
+    pub(crate) fn list(mut mountinfo: impl BufRead, controller: Controller) -> io::Result<Self> {
+        // With the point as it is written there, which is quicker to compare: most lines are of no cgroup.
+        let mut found: Vec<(Vec<u8>, Mount)> = Vec::new();
+        let mut line = Vec::new();
+        while mountinfo.read_until(b'\n', &mut line)? > 0 {
+            if let Some((root, point, version)) = parse_mount(line.strip_suffix(b"\n").unwrap_or(&line), controller) {
+                found.retain(|(other, _)| other != point);
+                if let Some(version) = version {
+                    found.push((point.to_vec(), Mount { version, root: unescape(root), point: unescape(point) }));
+                }
+            }
+            line.clear();
+        }
+        Ok(Self(found.into_iter().map(|(_, mount)| mount).collect()))
+    }
+}
+
+/// Reads a line of mountinfo: root and point of the mount, and the kind of the controller's cgroups if it has any.
+fn parse_mount(line: &[u8], controller: Controller) -> Option<(&[u8], &[u8], Option<Version>)> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let root = fields.nth(3)?;
+    let point = fields.next()?;
+    // Any number of optional fields comes before the dash.
+    fields.find(|field| *field == b"-")?;
+    let (filesystem, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
+    let version = match filesystem {
+        b"cgroup2" => Some(Version::V2),
+        b"cgroup" if controller.is_among(options) => Some(Version::V1),
+        _ => None,
+    };
+    Some((root, point, version))
+}
+
 /// A mount of a cgroup hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
+    pub(crate) version: Version,
     /// The cgroup that is mounted.
     pub(crate) root: PathBuf,
     pub(crate) point: PathBuf,
 }
 
 impl Mount {
-    /// Those of the controller's hierarchy, without those that another mount hides.
-    pub(crate) fn list(mountinfo: impl BufRead, version: Version, controller: Controller) -> io::Result<Vec<Self>> {
-        let mut mounts: Vec<Self> = Vec::new();
-        for line in mountinfo.split(b'\n') {
-            let line = line?;
-            let Some((mount, kind)) = Self::parse(&line, controller) else { continue };
-            mounts.retain(|other| other.point != mount.point);
-            if kind == Some(version) {
-                mounts.push(mount);
-            }
-        }
-        Ok(mounts)
-    }
-
-    /// Reads a line of mountinfo: the mount, and the kind of the controller's cgroups if it has any.
-    fn parse(line: &[u8], controller: Controller) -> Option<(Self, Option<Version>)> {
-        let mut fields = line.split(|&byte| byte == b' ');
-        let root = fields.nth(3)?;
-        let point = fields.next()?;
-        // Any number of optional fields comes before the dash.
-        fields.find(|field| *field == b"-")?;
-        let (filesystem, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
-        let version = match filesystem {
-            b"cgroup2" => Some(Version::V2),
-            b"cgroup" if controller.is_among(options) => Some(Version::V1),
-            _ => None,
-        };
-        Some((Self { root: unescape(root), point: unescape(point) }, version))
-    }
-
     /// Where a cgroup is, if it is within this mount.
     ///
     /// Both paths are as seen from this process's cgroup namespace, so what is above its root cancels out.
@@ -204,8 +224,12 @@ mod tests {
     }
 
     fn list(mountinfo: &str, version: Version) -> Vec<(String, String)> {
-        let mounts = Mount::list(mountinfo.as_bytes(), version, Controller::Memory).unwrap();
-        mounts.iter().map(|mount| (mount.root.display().to_string(), mount.point.display().to_string())).collect()
+        let Mounts(mounts) = Mounts::list(mountinfo.as_bytes(), Controller::Memory).unwrap();
+        mounts
+            .iter()
+            .filter(|mount| mount.version == version)
+            .map(|mount| (mount.root.display().to_string(), mount.point.display().to_string()))
+            .collect()
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -240,8 +264,8 @@ mod tests {
     fn lines_that_are_no_mounts_are_passed_over() {
         let hostile = b"\n \n - cgroup2 x y\n1 2 3 / /a rw cgroup2 x y\n1 2 3 / /b rw - cgroup2\n\xff\xff\n\
             1 2 3 \\777 \\04 rw - cgroup2 x y\n";
-        let mounts = Mount::list(hostile.as_slice(), Version::V2, Controller::Memory).unwrap();
-        assert_eq!(mounts, [Mount { root: "\\777".into(), point: "\\04".into() }]);
+        let Mounts(mounts) = Mounts::list(hostile.as_slice(), Controller::Memory).unwrap();
+        assert_eq!(mounts, [Mount { version: Version::V2, root: "\\777".into(), point: "\\04".into() }]);
     }
 
     #[test]
@@ -259,7 +283,7 @@ mod tests {
             // Outside of what is mounted.
             ("/", "/../a", None),
         ] {
-            let mount = Mount { root: root.into(), point: "/mnt".into() };
+            let mount = Mount { version: Version::V2, root: root.into(), point: "/mnt".into() };
             assert_eq!(mount.directory(Path::new(cgroup)), expected.map(PathBuf::from), "{root} {cgroup}");
         }
     }

@@ -33,6 +33,8 @@ pub(crate) enum Source {
     Oom,
     /// The container's sd_notify socket.
     Notify,
+    /// What makes the end durable.
+    Durable,
     /// The control socket.
     ControlListener,
     /// A connection on it; numbers are never used twice.
@@ -144,6 +146,7 @@ impl event_loop::Source for Source {
             Self::Oom => (12, NONE, 0),
             Self::Notify => (13, NONE, 0),
             Self::Journal => (14, NONE, 0),
+            Self::Durable => (15, NONE, 0),
             Self::ControlListener => (16, NONE, 0),
             Self::ControlConnection(number) => (17, NONE, number),
             Self::Service(ServiceSource::Task(number)) => (18, NONE, number),
@@ -179,6 +182,7 @@ impl event_loop::Source for Source {
             12 => Self::Oom,
             13 => Self::Notify,
             14 => Self::Journal,
+            15 => Self::Durable,
             16 => Self::ControlListener,
             17 => Self::ControlConnection(number),
             18 => Self::Service(ServiceSource::Task(number)),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process;
@@ -81,6 +82,11 @@ impl CommittedFile {
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.0.file.sync_all()?;
         self.0.directory.sync()
+    }
+
+    /// What that needs.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.0.file.as_fd(), self.0.directory.as_fd()]
     }
 }
 

@@ -59,6 +59,25 @@ fn a_shim_told_to_end_while_clients_take_the_rest_does_not_delay() {
 }
 
 #[test]
+fn r22_a_disk_that_does_not_answer_keeps_no_shim() {
+    let sandbox = Sandbox::with(&Script::new([Step::out("hello\n"), Step::Exit(3)]));
+    let ran = sandbox.event("ran");
+    // Each takes longer than all bounds of tests.
+    let slow =
+        "exec strace -f -qq -o /dev/null -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=1000000000";
+    let monitor = sandbox.monitor(&Tool::under_test()).exit_command(&[Step::fire("ran")]);
+    let mut monitor = monitor.option("--runtime-grace", "1").through(slow).start();
+    monitor.pid();
+    assert_eq!(monitor.exit_code(), "3");
+    let long = monitor.long();
+    // It waits for the disk now, but for whoever tells it to end.
+    wait::eventually(Deadline::usual(), "the attach socket to go", || !exists(&sandbox, "attach"));
+    long.signal(libc::SIGTERM);
+    ran.wait();
+    monitor.end();
+}
+
+#[test]
 fn the_exit_code_is_written_although_clients_want_every_descriptor() {
     let sandbox = Sandbox::with(&Script::new([Step::Spawn(vec![Step::Hang]), Step::wait("end"), Step::Exit(7)]));
     let [end, ran] = ["end", "ran"].map(|name| sandbox.event(name));
@@ -118,7 +137,7 @@ fn i05_signals_that_come_as_soon_as_the_pid_is_known_are_survived() {
 fn r2_the_end_of_a_process_that_cannot_be_watched_is_noticed_all_the_same() {
     let sandbox = Sandbox::with(&Script::new([Step::wait("end"), Step::Exit(7)]));
     let end = sandbox.event("end");
-    // The first that fail are for the runtime and the container; those before are for signals, pipes, fifos and clients.
+    // The first two that fail are for the runtime and the container; those before are for signals, pipes, fifos and clients.
     let refuse = "-e trace=epoll_ctl -e inject=epoll_ctl:error=ENOSPC:when=7+2";
     let mut monitor = sandbox
         .monitor(&Tool::under_test())
@@ -131,7 +150,7 @@ fn r2_the_end_of_a_process_that_cannot_be_watched_is_noticed_all_the_same() {
     monitor.end();
     let trace = fs::read_to_string(sandbox.root().join("trace")).expect("a trace");
     let refused = trace.lines().filter(|line| line.contains("EPOLL_CTL_ADD") && line.contains("INJECTED")).count();
-    assert_eq!(refused, 2, "{trace}");
+    assert!(refused >= 2, "{trace}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What the end of a container leaves behind: the exit files.
 
 use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use dunnage_runtime::privileges;
@@ -23,13 +25,14 @@ impl ExitFiles {
         Self(persist.into_iter().chain(exit_dir).filter_map(|path| write(&path, code)).collect())
     }
 
-    /// Makes them durable. The caller may have removed them by now.
-    pub(crate) fn sync(self) {
-        for file in self.0 {
-            if let Err(error) = file.sync() {
-                warn!("cannot sync an exit file: {error}");
-            }
-        }
+    /// Makes them durable, which may take as long as the disk does. The caller may have removed them by now.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(CommittedFile::sync)
+    }
+
+    /// What [`ExitFiles::sync`] needs.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().flat_map(CommittedFile::descriptors)
     }
 }
 

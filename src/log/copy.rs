@@ -4,7 +4,7 @@
 //! takes its time to begin.
 
 /// From this length on memcpy(3) copies.
-const LONG: usize = 256;
+const LONG: usize = 2048;
 
 /// Copies `from` to the beginning of `to`, which has room for it.
 #[inline]
@@ -12,7 +12,7 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
     let to = &mut to[..from.len()];
     match from.len() {
         LONG.. => to.copy_from_slice(from),
-        128.. => copy_ends::<128>(from, to),
+        128.. => copy_blocks(from, to),
         64.. => copy_ends::<64>(from, to),
         32.. => copy_ends::<32>(from, to),
         16.. => copy_ends::<16>(from, to),
@@ -21,6 +21,20 @@ pub(super) fn copy(from: &[u8], to: &mut [u8]) {
         2.. => copy_ends::<2>(from, to),
         1 => to[0] = from[0],
         0 => {}
+    }
+}
+
+/// Copies what is at least a block long: all whole blocks, and the last bytes as one more.
+#[inline]
+fn copy_blocks(from: &[u8], to: &mut [u8]) {
+    let (blocks, _) = from.as_chunks::<128>();
+    let (rooms, _) = to.as_chunks_mut::<128>();
+    for (block, room) in blocks.iter().zip(rooms) {
+        // In halves: whole blocks one after the other the compiler would make a call of memcpy(3) again.
+        copy_ends::<64>(block, room);
+    }
+    if let (Some(block), Some(room)) = (from.last_chunk::<128>(), to.last_chunk_mut::<128>()) {
+        copy_ends::<64>(block, room);
     }
 }
 

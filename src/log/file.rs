@@ -112,10 +112,9 @@ impl LogFile {
         Ok(self.appender.finish()?)
     }
 
-    /// Makes durable what was written.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.finish()?;
-        if self.regular { self.appender.target.sync_data() } else { Ok(()) }
+    /// What can be made durable: not a fifo or a device.
+    pub(super) fn into_regular_file(self) -> Option<File> {
+        self.regular.then_some(self.appender.target)
     }
 
     /// Whether the path still leads to this file; not after it was renamed away or deleted.

@@ -210,7 +210,7 @@ pub(crate) fn files(bytes: &[u8]) {
             }
         }
     }
-    log.finish(false);
+    log.finish();
     assert_eq!(log.deadline(), None, "nothing is lost");
     if let Some(max) = total_max {
         let mut left = max.saturating_sub((torn.len() + usize::from(!torn.is_empty())) as u64);

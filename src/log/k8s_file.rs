@@ -1,5 +1,6 @@
 //! The k8s-file driver: one record a line, `STAMP STREAM F|P TEXT`, appended to a file.
 
+use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -84,15 +85,19 @@ impl K8sFile {
     }
 
     /// The end of the output, see [`Log::close`](super::Log::close).
-    pub(super) fn finish(&mut self, durable: bool) {
+    pub(super) fn finish(&mut self) {
         self.tell_loss();
         if let Some(loss) = &self.loss {
             ::log::warn!("log file {}: {loss}", self.file.path().display());
         }
-        let ended = if durable { self.file.sync() } else { self.file.finish() };
-        if let Err(error) = ended {
+        if let Err(error) = self.file.finish() {
             ::log::warn!("cannot end log file {}: {error}", self.file.path().display());
         }
+    }
+
+    /// What can be made durable.
+    pub(super) fn into_regular_file(self) -> Option<File> {
+        self.file.into_regular_file()
     }
 
     pub(super) fn totals(&self) -> Totals {

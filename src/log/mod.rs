@@ -15,6 +15,7 @@ mod stamp;
 #[cfg(test)]
 mod testing;
 
+use std::fs::File;
 use std::io;
 use std::time::Instant;
 
@@ -102,14 +103,14 @@ impl Log {
         }
     }
 
-    /// Ends the log: with a whole record, and saying what is missing. Then makes it `durable`, if it is to be.
-    pub(crate) fn close(self, durable: bool) {
-        if let Some(mut file) = self.file {
-            file.finish(durable);
-        }
+    /// Ends the log: with a whole record, and saying what is missing. Gives the file that is still to be made durable.
+    pub(crate) fn close(self) -> Option<File> {
         if let Some(mut journald) = self.journald {
             journald.finish();
         }
+        let mut file = self.file?;
+        file.finish();
+        file.into_regular_file()
     }
 
     /// What became of the output so far, in all logs together.
@@ -184,7 +185,7 @@ mod tests {
                 log.write(Stream::Stderr, b"a line\n");
                 log.release();
                 assert_eq!(log.deadline(), None);
-                log.close(true);
+                log.close();
             }
             assert_eq!(Records::of(dir.path("log")).plain(), [("stderr", 'F', "a line")]);
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::reaper::{ChildId, ExitStatus, Failure};
-use dunnage_runtime::sys::{Environment, InheritedFds, Program, Ties};
+use dunnage_runtime::sys::{Environment, InheritedFds, Program, Task, Ties};
 use log::{error, info, warn};
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -31,6 +31,9 @@ const COMMAND_PAUSE: Duration = Duration::from_millis(200);
 pub(super) enum Ending {
     /// What others wait for is told; clients take what they have not read yet.
     Flushing { until: Instant, end: End },
+    /// The log and the exit files are made durable, for as long as that takes; `until` then once the shim was told to
+    /// end.
+    Syncing { task: Task, until: Option<Instant>, end: End },
     /// `--exit-delay`, or the exit command could not be started so often: nothing is held but this process itself.
     Delaying { until: Instant, failures: u32, status: u8 },
     /// The exit command runs: for as long as it likes, or, once the shim was told to end, `until` then. After that it
@@ -48,7 +51,7 @@ pub(super) struct End {
     /// What is still to be made durable.
     exit_files: ExitFiles,
     /// The shim was told to end: there is no exit delay.
-    hastened: bool,
+    pub(super) hastened: bool,
 }
 
 impl Monitor {
@@ -118,13 +121,14 @@ impl Monitor {
     fn write_end(&mut self, code: i32, now: Instant) -> End {
         // First of all, as the cgroup may vanish at any moment.
         self.look_for_oom(now);
-        self.close_oom();
         if let Some(notify) = &mut self.notify {
             notify.drain(now);
         }
         self.relay.drain(&self.event_loop, &mut self.log, now);
         self.inherited = InheritedFds::default();
         let exit_files = ExitFiles::write(&self.config.exit, &self.config.id, code);
+        // From here on nobody waits.
+        self.close_oom();
         // 0 to 255, and -1, which gives 255.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let status = code as u8;
@@ -135,7 +139,7 @@ impl Monitor {
     pub(super) fn ending_timeout(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Ending(Ending::Flushing { until, .. } | Ending::Delaying { until, .. }) => Some(*until),
-            Phase::Ending(Ending::Commanding { until, .. }) => *until,
+            Phase::Ending(Ending::Syncing { until, .. } | Ending::Commanding { until, .. }) => *until,
             _ => None,
         }
     }
@@ -151,6 +155,7 @@ impl Monitor {
                 warn!("clients did not take everything in time, or execs go on");
                 self.let_go(end, now);
             }
+            Some(Ending::Syncing { task, end, .. }) => self.give_up_durable(&task, &end, now),
             Some(Ending::Delaying { failures, status, .. }) => self.start_command(failures, status, now),
             Some(Ending::Commanding { command, killed: false, status, .. }) => {
                 warn!("the exit command does not end: killing it");
@@ -182,6 +187,10 @@ impl Monitor {
         match &mut self.phase {
             Phase::Waiting(..) => self.give_up(&Error::new("it was told to end before it started anything")),
             Phase::Ending(Ending::Flushing { end, .. }) => end.hastened = true,
+            Phase::Ending(Ending::Syncing { until, end, .. }) => {
+                end.hastened = true;
+                until.get_or_insert(now + self.config.timing.runtime_grace);
+            }
             Phase::Ending(Ending::Delaying { until, .. }) => *until = now,
             Phase::Ending(Ending::Commanding { until, .. }) => {
                 until.get_or_insert(now + self.config.timing.runtime_grace);
@@ -214,7 +223,7 @@ impl Monitor {
     }
 
     /// Gives up all that belonged to the container, and turns to what follows it.
-    fn let_go(&mut self, end: End, now: Instant) {
+    fn let_go(&mut self, mut end: End, now: Instant) {
         self.relay.close(&self.event_loop);
         self.close_service(now);
         for fifo in self.fifos.drain(..) {
@@ -224,15 +233,22 @@ impl Monitor {
             notify.close(&self.event_loop);
         }
         self.sync.close();
-        let durable = self.config.log.sync;
-        // An exec's log is its caller's answer, not a record.
-        mem::take(&mut self.log).close(durable && !self.config.is_exec());
-        if durable {
-            end.exit_files.sync();
-        }
         if let Some(attach) = &mut self.attach {
             attach.unlink_socket();
         }
+        let log = mem::take(&mut self.log).close();
+        let exit_files = mem::take(&mut end.exit_files);
+        if self.config.log.sync {
+            // An exec's log is its caller's answer, not a record.
+            let log = log.filter(|_| !self.config.is_exec());
+            self.make_durable(log, exit_files, end, now);
+        } else {
+            self.go_on_to_command(&end, now);
+        }
+    }
+
+    /// All is there that others look for: what is left is the exit command.
+    pub(super) fn go_on_to_command(&mut self, end: &End, now: Instant) {
         match &self.config.exit.command {
             Some(command) if command.delay.is_zero() || end.hastened => self.start_command(0, end.status, now),
             Some(command) => {
@@ -302,7 +318,11 @@ impl Monitor {
         self.phase = Phase::Ending(Ending::Done(status));
     }
 
-    fn take_ending(&mut self) -> Option<Ending> {
+    pub(super) fn end_with(&mut self, ending: Ending) {
+        self.phase = Phase::Ending(ending);
+    }
+
+    pub(super) fn take_ending(&mut self) -> Option<Ending> {
         match &mut self.phase {
             // What takes its place is set by whoever takes it.
             Phase::Ending(ending) => Some(mem::replace(ending, Ending::Done(FAILED))),

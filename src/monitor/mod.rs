@@ -1,5 +1,6 @@
 //! The shim's life once it stays: it owns all parts, and routes each event to the one it concerns.
 
+mod durable;
 mod ending;
 mod execs;
 mod service;
@@ -123,6 +124,8 @@ pub(crate) struct Monitor {
     fifos: Vec<ControlFifo>,
     console: Option<Console>,
     notify: Option<NotifyProxy>,
+    /// Where to watch for it, from when the runtime was started until it is known which cgroup to watch.
+    oom_places: Option<oom::Places>,
     oom: Option<OomWatch>,
     service: Option<Box<Service>>,
     sync: SyncPipe,
@@ -185,6 +188,7 @@ impl Monitor {
             fifos,
             console,
             notify,
+            oom_places: None,
             oom: None,
             service,
             inherited,
@@ -223,6 +227,10 @@ impl Monitor {
         match self.call_runtime(&child_stdio, now) {
             Ok(call) => {
                 self.phase = Phase::Starting(call);
+                // While the runtime runs, nobody waits for this.
+                if self.oom_directories().next().is_some() {
+                    self.oom_places = Some(oom::Places::find());
+                }
                 self.tell_output_closed(now);
             }
             Err(failure) => self.give_up(&failure),
@@ -275,6 +283,8 @@ impl Monitor {
                 signalled |= event.source == Source::Signals;
                 self.handle(event, now);
             }
+            // First what callers wait for.
+            self.handle_outcomes(now);
             // After the exits of the round, whose processes have their owners.
             if signalled {
                 self.handle_signals(now);
@@ -282,6 +292,8 @@ impl Monitor {
             self.handle_timeouts(now);
             self.handle_calls(now);
             self.handle_outcomes(now);
+            self.settle_execs(now);
+            self.go_on_if_flushed(now);
             self.tell_news(now);
             // Anything may have given the log room, or taken it.
             self.log.watch(&self.event_loop);
@@ -327,6 +339,7 @@ impl Monitor {
             Source::Ctl | Source::Winsz => self.handle_requests(event.source),
             Source::Oom => self.look_for_oom(now),
             Source::Notify => self.pass_notifications(now),
+            Source::Durable => self.handle_durable(now),
         }
     }
 
@@ -390,8 +403,6 @@ impl Monitor {
                 Outcome::ShutDown { left } => self.shut_down(&left, now),
             }
         }
-        self.settle_execs(now);
-        self.go_on_if_flushed(now);
     }
 
     /// The container's process is there.
@@ -400,8 +411,8 @@ impl Monitor {
         self.close_console();
         self.relay.take_stderr_tail();
         // Before the caller lets it run.
-        if self.oom_directories().next().is_some() {
-            self.oom = OomWatch::start(&self.event_loop, pid.as_raw());
+        if let Some(places) = self.oom_places.take() {
+            self.oom = OomWatch::start(&self.event_loop, places, pid.as_raw());
         }
         self.sync.started(pid.as_raw());
         self.phase = Phase::Running(child);

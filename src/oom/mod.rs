@@ -18,12 +18,23 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::cgroup::{Cgroup, Controller, Version};
+use crate::cgroup::{Cgroup, Controller, Mounts, Version};
 use crate::source::Source;
 use counters::{Counters, Judge};
 
 /// Either file has a few short lines.
 const MAX_COUNTERS: usize = 1024;
+
+/// Where a container's cgroup may be.
+#[derive(Debug)]
+pub(crate) struct Places(io::Result<Mounts>);
+
+impl Places {
+    /// Looks for them, which takes its time on a machine with many mounts.
+    pub(crate) fn find() -> Self {
+        Self(Mounts::find(Controller::Memory))
+    }
+}
 
 /// Watches the memory of a container's cgroup.
 #[derive(Debug)]
@@ -37,8 +48,8 @@ pub(crate) struct OomWatch {
 
 impl OomWatch {
     /// Watches the cgroup that `pid` is in. A container lives without that as well, so what goes wrong is a warning.
-    pub(crate) fn start(event_loop: &EventLoop<Source>, pid: i32) -> Option<Self> {
-        match Self::try_start(event_loop, pid) {
+    pub(crate) fn start(event_loop: &EventLoop<Source>, places: Places, pid: i32) -> Option<Self> {
+        match Self::try_start(event_loop, places, pid) {
             Ok(watch) => watch,
             // The process is gone.
             Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32) => {
@@ -52,7 +63,7 @@ impl OomWatch {
         }
     }
 
-    fn try_start(event_loop: &EventLoop<Source>, pid: i32) -> io::Result<Option<Self>> {
+    fn try_start(event_loop: &EventLoop<Source>, Places(mounts): Places, pid: i32) -> io::Result<Option<Self>> {
         let Some(cgroup) = Cgroup::of(pid, Controller::Memory)?.filter(|cgroup| !cgroup.is_root()) else {
             debug!("the container has no memory cgroup");
             return Ok(None);
@@ -61,7 +72,7 @@ impl OomWatch {
             Version::V1 => "memory.oom_control",
             Version::V2 => "memory.events",
         };
-        let (directory, counters) = open_first(cgroup.directories()?, name)
+        let (directory, counters) = open_first(mounts?.directories(&cgroup), name)
             .map_err(|error| io::Error::other(format!("{name} of the cgroup {}: {error}", cgroup.path.display())))?;
         let signals = match cgroup.version {
             Version::V1 => Some(subscribe(&directory, &counters)?),
@@ -114,7 +125,7 @@ pub(crate) fn mark<'a>(directories: impl IntoIterator<Item = &'a Path>) {
 }
 
 /// Opens the file `name` in the first directory that has it.
-fn open_first(directories: Vec<PathBuf>, name: &str) -> io::Result<(PathBuf, File)> {
+fn open_first(directories: impl Iterator<Item = PathBuf>, name: &str) -> io::Result<(PathBuf, File)> {
     let mut failure = io::Error::other("it is in no mounted hierarchy");
     for directory in directories {
         match File::open(directory.join(name)) {
@@ -235,6 +246,6 @@ mod tests {
     fn a_process_that_is_gone_is_not_watched() {
         let event_loop = EventLoop::new().unwrap();
         // Above what a PID can be.
-        assert!(OomWatch::start(&event_loop, 1 << 23).is_none());
+        assert!(OomWatch::start(&event_loop, Places::find(), 1 << 23).is_none());
     }
 }

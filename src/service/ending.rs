@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunnage_runtime::generation::Left;
 use dunnage_runtime::reaper::InvalidBudget;
-use log::error;
+use log::{error, warn};
 
 use super::Shim;
 use super::cgroups::NEVER;
@@ -120,6 +120,11 @@ impl Shim {
     pub(super) fn close(self) {
         let Self { control, event_loop, output, config, .. } = self;
         control.close(&event_loop);
-        output.log.close(config.log.sync);
+        // Nothing is left that this could hold up.
+        if let Some(log) = output.log.close().filter(|_| config.log.sync)
+            && let Err(error) = log.sync_data()
+        {
+            warn!("the log is not known to be on the disk: {error}");
+        }
     }
 }

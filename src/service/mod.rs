@@ -11,6 +11,7 @@ mod ending;
 mod killing;
 mod limits;
 mod moving;
+mod opening;
 mod output;
 mod record;
 mod runs;

@@ -1,31 +1,30 @@
-//! Starts: a build is opened and checked by tasks, its place is made, and its process is born there (G3 to G10).
+//! Starts of builds that are open: their place is made, and their process is born there, or their container is created
+//! (G3 to G10).
 
-use std::ffi::{CString, OsStr};
-use std::fs::{self, File};
-use std::io;
+use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use dunnage_runtime::cgroup::{Cgroup, CgroupError, Intent};
 use dunnage_runtime::driver;
-use dunnage_runtime::event_loop::Interest;
-use dunnage_runtime::generation::{Failure, Launched, Opened, Process, Role, Source as Origin, StartId, Tier};
+use dunnage_runtime::generation::{Failure, Launched, Process, Role, Source as Origin, StartId, Tier};
 use dunnage_runtime::reaper::Outcome;
-use dunnage_runtime::sys::{Answer, Task};
+use dunnage_runtime::sys::Task;
 
 use super::Shim;
 use super::build::{Build, Kind, Opening};
 use super::cgroups::first_child;
 use super::containers::{Clearing, Plan};
 use super::runs::Run;
-use crate::generations::{Digest, Particulars};
+use crate::generations::Particulars;
 use crate::log::rfc3339;
 use crate::source::{ServiceSource, Source};
 use crate::staged::bundle::{HOME, Writing};
 use crate::staged::container::Creation;
-use crate::staged::{Context, NotStarted, Place, Prepared, Staged, Start, Started};
+use crate::staged::{Context, NotStarted, Place, Prepared, Start, Started};
 
 /// How long a process may take from its birth to its program: one that is frozen meanwhile is killed then.
 const BIRTH_LIMIT: Duration = Duration::from_secs(10);
@@ -36,7 +35,7 @@ pub(super) struct Starting {
     pub(super) id: StartId,
     pub(super) role: Role,
     pub(super) key: u32,
-    origin: Origin,
+    pub(super) origin: Origin,
     /// The limits asked for.
     pub(super) tier: Option<Tier>,
     /// What is executed, once that is known.
@@ -99,110 +98,6 @@ impl Starting {
 }
 
 impl Shim {
-    pub(super) fn open(&mut self, id: StartId, role: Role, origin: Origin, tier: Option<Tier>, now: Instant) {
-        let key = self.take_key();
-        let (path, build) = match &origin {
-            Origin::Staged { path, build, .. } | Origin::Sidecar { path, build } => (path.clone(), build.clone()),
-            Origin::Live { .. } => (PathBuf::new(), String::new()),
-        };
-        match self.begin_opening(&origin, role, key) {
-            Ok(stage) => self.starts.push(Starting { id, role, key, origin, tier, path, build, stage }),
-            Err(failure) => self.generations.handle_opened(now, id, Err(failure)),
-        }
-    }
-
-    fn begin_opening(&mut self, origin: &Origin, role: Role, key: u32) -> Result<Stage, Failure> {
-        match origin {
-            Origin::Live { .. } => {
-                let link = self.config.service.live_link.clone();
-                let link = link.ok_or_else(|| Failure::Refused("the service file has no live_link".into()))?;
-                let task = self.driver.start_task(&self.event_loop, &[], move || resolve(&link));
-                let task = task.and_then(|task| self.watch_task(&task, key).map(|()| task));
-                task.map(Stage::Resolving).map_err(|error| cannot_begin(&error))
-            }
-            Origin::Staged { path, digest, .. } => self.prepare_build(role, path.clone(), digest.as_deref(), key),
-            Origin::Sidecar { path, .. } => self.prepare_build(role, path.clone(), None, key),
-        }
-    }
-
-    fn prepare_build(&mut self, role: Role, path: PathBuf, digest: Option<&str>, key: u32) -> Result<Stage, Failure> {
-        let digest = digest.map(str::parse::<Digest>).transpose();
-        let digest = digest.map_err(|error| Failure::Refused(format!("digest: {error}")))?;
-        let staged = Staged { path, digest };
-        let opening = Opening::start(self.kind_of(role), &mut self.driver, &self.event_loop, staged);
-        let opening = opening.and_then(|task| self.watch_task(&task, key).map(|()| task));
-        opening.map(Stage::Opening).map_err(|error| cannot_begin(&error))
-    }
-
-    pub(super) fn watch_task(&self, task: &impl AsFd, key: u32) -> io::Result<()> {
-        self.event_loop.watch(task, Source::Service(ServiceSource::Task(key)), Interest::READABLE)
-    }
-
-    /// A task of a start may be over.
-    pub(super) fn handle_opening(&mut self, key: u32, now: Instant) {
-        let Some(position) = self.starts.iter().position(|start| start.key == key) else { return };
-        let stage = self.starts[position].take_stage();
-        let advanced = match stage {
-            Stage::Resolving(mut task) => match task.advance() {
-                None => Ok(Stage::Resolving(task)),
-                Some(answer) => {
-                    self.event_loop.unwatch(&task);
-                    let path = answer.map_err(|error| Failure::Refused(error.to_string()));
-                    path.and_then(|answer| self.open_resolved(position, answer))
-                }
-            },
-            Stage::Opening(mut opening) => match opening.advance() {
-                None => Ok(Stage::Opening(opening)),
-                Some(build) => {
-                    self.event_loop.unwatch(&opening);
-                    build.map(Stage::Opened).map_err(Failure::Refused)
-                }
-            },
-            Stage::Writing(writing, plan, cgroup) => return self.go_on_writing(position, writing, plan, cgroup, now),
-            other => Ok(other),
-        };
-        let start = &mut self.starts[position];
-        match advanced {
-            Ok(stage) => {
-                start.stage = stage;
-                if let Stage::Opened(build) = &mut start.stage {
-                    let (id, role) = (start.id, start.role);
-                    if let (Role::Sidecar, Some(args)) = (role, &self.config.service.sidecar_args) {
-                        build.set_args(args);
-                    }
-                    let tier = start.tier.or(build.tier()).unwrap_or(self.config.service.tier);
-                    let digest = match &start.origin {
-                        Origin::Staged { digest, .. } | Origin::Live { digest, .. } => digest.clone(),
-                        Origin::Sidecar { .. } => None,
-                    };
-                    let opened = Opened { build: start.build.clone(), digest, tier };
-                    self.generations.handle_opened(now, id, Ok(opened));
-                }
-            }
-            Err(failure) => {
-                let id = self.starts.remove(position).id;
-                self.generations.handle_opened(now, id, Err(failure));
-            }
-        }
-    }
-
-    /// The live link was followed: what it led to is what is meant from here on (G30).
-    fn open_resolved(&mut self, position: usize, answer: Answer) -> Result<Stage, Failure> {
-        let path = PathBuf::from(std::ffi::OsString::from_vec(answer.bytes));
-        let build = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let start = &mut self.starts[position];
-        let Origin::Live { build: expected, digest } = start.origin.clone() else {
-            return Err(Failure::Refused("it is no cold start".into()));
-        };
-        if let Some(expected) = expected.filter(|expected| *expected != build) {
-            return Err(Failure::Refused(format!("the live link leads to build {build}, not to {expected}")));
-        }
-        start.path.clone_from(&path);
-        start.build = build;
-        let (key, role) = (start.key, start.role);
-        self.prepare_build(role, path, digest.as_deref(), key)
-    }
-
     pub(super) fn prepare_start(&mut self, id: StartId, tier: Tier, now: Instant) {
         let Some(start) = self.starts.iter_mut().find(|start| start.id == id) else { return };
         let role = start.role;
@@ -234,7 +129,8 @@ impl Shim {
     }
 
     /// What the runtime gets may be written.
-    fn go_on_writing(&mut self, position: usize, mut writing: Writing, plan: Plan, cgroup: Cgroup, now: Instant) {
+    pub(super) fn go_on_writing(&mut self, position: usize, now: Instant) {
+        let Stage::Writing(mut writing, plan, cgroup) = self.starts[position].take_stage() else { return };
         let Some(written) = writing.advance() else {
             self.starts[position].stage = Stage::Writing(writing, plan, cgroup);
             return;
@@ -409,20 +305,6 @@ impl Shim {
             self.remove_cgroup(&first_child(role), now);
         }
     }
-}
-
-/// The task's part: where the live link leads, past all links.
-fn resolve(link: &Path) -> Result<Answer, String> {
-    let led =
-        fs::canonicalize(link).map_err(|error| format!("cannot follow the live link {}: {error}", link.display()))?;
-    if led.file_name().is_none_or(OsStr::is_empty) {
-        return Err(format!("the live link {} leads to {}, which is no build", link.display(), led.display()));
-    }
-    Ok(Answer { bytes: led.into_os_string().into_vec(), fds: Vec::new() })
-}
-
-fn cannot_begin(error: &io::Error) -> Failure {
-    Failure::LaunchFailed(format!("cannot start the task that prepares it: {error}"))
 }
 
 /// What was found wrong before anything was tried is a refusal.

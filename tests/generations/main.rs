@@ -5,6 +5,7 @@
 
 mod gates;
 mod killing;
+mod limits;
 mod nested;
 mod others;
 mod restarts;

@@ -176,7 +176,7 @@ fn d10_a_log_deleted_with_its_directory_fails_nothing() {
         log.write(Stdout, line.as_bytes());
     }
     log.reopen();
-    log.finish(true);
+    log.finish();
     let mut content = Vec::new();
     kept.read_to_end(&mut content).unwrap();
     assert_eq!(Records::parse(&content).joined("stdout"), output.as_bytes(), "what could be kept was kept");
@@ -420,7 +420,7 @@ fn f02_devices_are_never_replaced() {
             log.write(Stdout, &b"a line\n".repeat(1000));
             assert!(log.replace_failed.is_none() && log.file.replace().is_ok(), "no attempt, so no failure");
             log.write(Stdout, b"a line\n");
-            log.finish(true);
+            log.finish();
             assert_eq!(fs::metadata(&device).unwrap().ino(), before);
             assert_eq!(log.loss.is_some(), device.ends_with("full"));
         }
@@ -457,7 +457,7 @@ fn d10_c04_a_fifo_never_blocks_and_says_what_it_did_not_take() {
     until("the end", || {
         let _ = reader.read_to_end(&mut read);
         log.tell_loss();
-        log.loss.is_none() && log.file.sync().is_ok()
+        log.loss.is_none() && log.file.finish().is_ok()
     });
     let _ = reader.read_to_end(&mut read);
     let records = Records::parse(&read);
@@ -543,7 +543,7 @@ fn f07_a_full_disk_tears_no_line_and_the_log_says_what_is_missing() {
         Records::of(&path);
     }
     assert_eq!(Records::of(&path).notes(), [], "no room for any");
-    log.finish(true);
+    log.finish();
     fs::remove_file(&filler).unwrap();
     until("a note", || {
         log.write(Stdout, b"a line\n");
@@ -568,7 +568,7 @@ fn f07_without_further_output_the_log_speaks_at_its_deadline_reopening_and_sync(
         return;
     };
     let (path, filler) = (dir.join("log"), dir.join("filler"));
-    for speak in [K8sFile::tell_loss, K8sFile::reopen, |log: &mut K8sFile| log.finish(true)] {
+    for speak in [K8sFile::tell_loss, K8sFile::reopen, |log: &mut K8sFile| log.finish()] {
         let mut log = open(&path);
         assert_eq!(log.deadline(), None);
         fs::write(&filler, vec![0; 64 * 1024]).unwrap();

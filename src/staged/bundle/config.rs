@@ -48,10 +48,21 @@ pub(super) struct Changes<'a> {
     pub(super) args: Option<&'a [String]>,
 }
 
-/// Reads what the shim needs to know. The error is one line.
+/// Reads what the shim needs to know, and sees that the text can be rewritten. The error is one line.
 pub(super) fn read(text: &[u8]) -> Result<Facts, String> {
-    let config = parse(text)?;
-    facts(&config).map_err(|wrong| wrong.to_string())
+    let mut config = parse(text)?;
+    let nowhere = Path::new("/");
+    let changes = Changes {
+        directory: nowhere,
+        root: nowhere,
+        cgroup: "/",
+        tier: &Tier::UNLIMITED,
+        home: nowhere,
+        variables: &[],
+        args: Some(&[]),
+    };
+    let read = facts(&config).and_then(|facts| apply(&mut config, &changes).map(|()| facts));
+    read.map_err(|wrong| wrong.to_string())
 }
 
 /// The text for the runtime.
@@ -72,7 +83,6 @@ fn facts(config: &Object<'_>) -> Result<Facts, Wrong> {
         if process.get("terminal")? == Some(true) {
             return Err(Wrong::new("terminal", "is true, and a generation has no terminal"));
         }
-        process.required::<&RawValue>("args")?;
         process.inside("user", |user| Ok((user.get("uid")?.unwrap_or(0), user.get("gid")?.unwrap_or(0))))
     })?;
     let owner = config.inside("linux", |linux| {

@@ -226,22 +226,13 @@ fn g3_what_no_generation_can_be_made_of_is_named() {
         (with("/linux/namespaces", user), "\"linux.uidMappings\" is missing"),
         (unmapped, "\"linux.uidMappings\" has no id for 7, who the process is to run as"),
         (beyond, "\"linux.uidMappings\" leads to ids that there are not"),
+        (with("/mounts", json!([{"options": "ro"}])), "\"mounts.options\" is wrong: invalid type: string"),
+        (with("/process/args", json!("/bin/app")), "\"process.args\" is wrong: invalid type: string"),
+        (with("/linux/resources/memory", json!({"limit": "1G"})), "\"linux.resources.memory.limit\" is wrong"),
         (with("/hooks", json!({"poststop": [{"args": []}]})), "\"hooks.poststop.path\" is missing"),
         (json!([1]), "it is no JSON object: invalid type: sequence, expected an object at line 1 column 0"),
     ] {
-        let text = config.to_string();
-        let tier = Tier::UNLIMITED;
-        let nowhere = Path::new("/");
-        let changes = Changes {
-            directory: nowhere,
-            root: nowhere,
-            cgroup: "",
-            tier: &tier,
-            home: nowhere,
-            variables: &[],
-            args: None,
-        };
-        let error = config::read(text.as_bytes()).and_then(|_| config::rewrite(text.as_bytes(), &changes)).unwrap_err();
+        let error = error(&config);
         assert!(error.starts_with(expected), "{error}");
     }
     assert_eq!(
