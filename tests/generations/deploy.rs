@@ -10,12 +10,32 @@ use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Caller, Process, Tool, dunnagectl};
 use serde_json::{Value, json};
 
+use crate::limits::{self, MIB};
 use crate::load::{Answers, Load, get};
 use crate::service::{Service, Shim};
 
+/// How often something is done: here, or in the small virtual machine, where there are limits and everything is slow.
+fn rounds(here: u64, there: u64) -> u64 {
+    if limits::are_possible_here() { there } else { here }
+}
+
+/// The limits of each generation.
+fn tier() -> Value {
+    if limits::are_possible_here() { limits::tier(64 * MIB, 50) } else { json!({}) }
+}
+
+/// Checks the limits of the service's cgroup: those of so many generations.
+fn check_limits(service: &Service, count: u64) {
+    if limits::are_possible_here() {
+        assert_eq!(limits::limit(service.child(""), "memory.max"), (count * 64 * MIB).to_string());
+        assert_eq!(limits::limit(service.child(""), "pids.max"), (count * 50).to_string());
+    }
+}
+
 /// A service whose builds are web servers, and its first generation, which clients reach.
 fn serving() -> (Service, Shim) {
-    let service = Service::new();
+    let more = json!({"tier": tier()});
+    let service = if limits::are_possible_here() { limits::limited_with(more) } else { Service::with(|_| more) };
     let shim = service.start();
     let mut events = listen(&shim);
     shim.launch("Stage", &web(&service, 1)).unwrap();
@@ -75,14 +95,17 @@ fn check(answers: &Answers, gone: &Gone, service: &Service) {
 }
 
 #[test]
-fn g16_a_hundred_deploys_under_load_lose_no_request() {
+fn g16_deploys_under_load_lose_no_request() {
     let (service, shim) = serving();
     let load = Load::start(&service.canonical());
     let mut events = listen(&shim);
     let mut gone = Gone::new();
-    for old in 1..=100 {
+    let deploys = rounds(100, 10);
+    for old in 1..=deploys {
         let new = old + 1;
         load.goes_on();
+        shim.call("RaiseParent", &json!({"incumbent": tier(), "successor": tier()}));
+        check_limits(&service, 2);
         shim.launch("Stage", &web(&service, new)).unwrap();
         await_ready(&mut events, new);
         shim.call("Ready", &json!({"n": new}));
@@ -98,11 +121,13 @@ fn g16_a_hundred_deploys_under_load_lose_no_request() {
         let killed = shim.call("KillGeneration", &json!({"n": old, "timeout_ms": 10_000}));
         assert_eq!(killed, json!({"outcome": "gone"}));
         gone.insert(old, Instant::now());
+        shim.call("RestoreParent", &json!({"n": new}));
+        check_limits(&service, 1);
         assert_eq!(get(&service.canonical()).unwrap(), new);
     }
     let answers = load.finish();
     check(&answers, &gone, &service);
-    assert_eq!(answers.len(), 101, "each has answered: {answers:?}");
+    assert_eq!(answers.keys().copied().collect::<Vec<_>>(), (1..=deploys + 1).collect::<Vec<_>>(), "{answers:?}");
 }
 
 /// Runs scripts/deploy for the service.
@@ -281,7 +306,7 @@ fn g29_generations_go_on_while_their_shim_dies_at_any_moment() {
     let mut gone = Gone::new();
     let mut processes = BTreeMap::new();
     let mut old = 1;
-    for _ in 0..20 {
+    for _ in 0..rounds(20, 4) {
         load.goes_on();
         let new = mortal.stage(old + 1);
         wait::eventually(Deadline::usual(), "a server", || get(&service.socket_of(new)).is_ok());
