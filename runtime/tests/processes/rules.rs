@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::driver::StartError;
+use dunnage_runtime::driver::{Broadcasted, StartError};
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout, Timing};
 use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way};
@@ -35,6 +35,7 @@ rules! {
     r9_a_signal_to_all_of_an_exec_leaves_the_container_alone,
     r9_sigkill_to_all_leaves_nothing_of_what_forks_all_the_time,
     r9_a_signal_to_all_reaches_processes_of_other_users,
+    r9_a_signal_to_all_that_cannot_be_found_stops_nobody,
     r10_a_stranger_is_neither_accepted_nor_killed,
     r11_a_status_that_another_reaped_comes_from_the_kernel,
     r11_a_status_that_nobody_reaps_is_unknown,
@@ -267,6 +268,18 @@ fn r9_a_signal_to_all_reaches_processes_of_other_users() {
         assert_eq!(shim.exited(container), ExitStatus::Signal(signal as i32));
         shim.run_until("all are dead", || living() == 0);
     }
+}
+
+fn r9_a_signal_to_all_that_cannot_be_found_stops_nobody() {
+    let mut shim = Shim::new(short());
+    let (container, pid) = shim.started(CREATE, LIVES);
+    // The mounts are the test's own.
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none", "/proc"]).status().unwrap().success());
+    let id = shim.driver.signal_all(Instant::now(), container, Signal::SIGKILL).unwrap();
+    shim.driver.handle_timeout(&shim.event_loop, Instant::now());
+    assert_eq!(shim.driver.poll_broadcast(), Some(Broadcasted { id, reached: false }));
+    assert!(Command::new("umount").args(["--no-mtab", "/proc"]).status().unwrap().success());
+    assert_ne!(state_of(pid), Some('T'));
 }
 
 /// A runtime's script: a process with so many children that do nothing, all of them there before its PID is.
