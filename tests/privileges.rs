@@ -90,6 +90,27 @@ fn what_is_another_users_is_still_signalled_and_written() {
     monitor.end();
 }
 
+#[test]
+fn exit_files_in_directories_of_another_user_are_synced_also_without_a_process_for_it() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(3)]));
+    let [exits, persist] = ["exits-of-user", "persist-of-user"].map(|name| private_directory(&sandbox, name));
+    let trace = sandbox.root().join("trace");
+    // The first that a process forks are the shim that stays, the runtime, and the container.
+    let refuse = "-e trace=fork,clone,openat,open -e inject=fork,clone:error=EAGAIN:when=2";
+    let mut monitor = sandbox
+        .monitor(&Tool::under_test())
+        .option("--exit-dir", &exits)
+        .option("--persist-dir", &persist)
+        .through(&format!("exec strace -f -qq -o {} {refuse}", trace.display()))
+        .start();
+    monitor.pid();
+    monitor.end();
+    let trace = fs::read_to_string(trace).expect("a trace");
+    assert!(trace.contains("INJECTED"), "{trace}");
+    let opened: Vec<&str> = trace.lines().filter(|line| line.contains("\".\", O_RDONLY")).collect();
+    assert!(opened.len() == 2 && !opened.iter().any(|line| line.contains(" = -1")), "{opened:?}");
+}
+
 /// Gives the user a directory and all that is in it.
 fn give_away(path: &Path) {
     lchown(path, Some(USER), Some(USER)).expect("a user's file");

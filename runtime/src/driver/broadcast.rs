@@ -37,7 +37,7 @@ pub struct BroadcastId(u32);
 pub struct Broadcasted {
     /// Which.
     pub id: BroadcastId,
-    /// Whether the child was still there. If not, nobody was signalled.
+    /// Whether the child was still there, and to be seen in /proc. If not, nobody was signalled.
     pub reached: bool,
 }
 

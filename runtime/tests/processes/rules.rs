@@ -14,7 +14,7 @@ use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
-use super::shim::{CREATE, EXEC, Shim, short, state_of, zombies};
+use super::shim::{CREATE, EXEC, Shim, short, state_of, time_on_cpu, zombies};
 
 macro_rules! rules {
     ($($name:ident),* $(,)?) => {
@@ -309,12 +309,13 @@ fn r22_many_execs_killed_at_once_share_a_turn() {
     let execs: Vec<ChildId> = (0..32).map(|_| shim.started(EXEC, tree).0).collect();
     shim.run_until("all are there", || living() == 32 * 41);
     shim.longest_round = Duration::ZERO;
-    let began = Instant::now();
+    let (began, ran) = (Instant::now(), time_on_cpu());
     for exec in &execs {
         shim.driver.cancel_child(&shim.event_loop, Instant::now(), *exec);
     }
-    // What is asked for in one turn is begun in it.
-    assert!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+    // What is asked for in one turn is begun in it. What else the machine does is not its fault.
+    let ran = time_on_cpu().saturating_sub(ran);
+    assert!(ran < ms(100), "{ran:?}");
     for _ in &execs {
         timed_out(&mut shim);
     }
