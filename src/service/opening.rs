@@ -1,10 +1,9 @@
 //! Opening of builds: tasks follow the live link, open and check what is to be executed, and read its manifest (G4, G9,
 //! G30).
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::mem;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -15,10 +14,11 @@ use dunnage_runtime::generation::{Failure, Opened, Role, Source as Origin, Start
 use dunnage_runtime::sys::Answer;
 
 use super::Shim;
+use super::build::Opening;
 use super::starting::{Stage, Starting};
-use crate::generations::{Digest, Layout};
+use crate::generations::Digest;
 use crate::source::{ServiceSource, Source};
-use crate::staged::{Preparation, Staged};
+use crate::staged::Staged;
 
 impl Shim {
     pub(super) fn open(&mut self, id: StartId, role: Role, origin: Origin, tier: Option<Tier>, now: Instant) {
@@ -27,17 +27,13 @@ impl Shim {
             Origin::Staged { path, build, .. } | Origin::Sidecar { path, build } => (path.clone(), build.clone()),
             Origin::Live { .. } => (PathBuf::new(), String::new()),
         };
-        match self.begin_opening(&origin, key) {
+        match self.begin_opening(&origin, role, key) {
             Ok(stage) => self.starts.push(Starting { id, role, key, origin, tier, path, build, stage }),
             Err(failure) => self.generations.handle_opened(now, id, Err(failure)),
         }
     }
 
-    fn begin_opening(&mut self, origin: &Origin, key: u32) -> Result<Stage, Failure> {
-        if let Layout::Nested(..) = self.config.service.layout {
-            // The one place where a nested start would begin.
-            return Err(Failure::Refused("the nested layout is not served by this version yet".into()));
-        }
+    fn begin_opening(&mut self, origin: &Origin, role: Role, key: u32) -> Result<Stage, Failure> {
         match origin {
             Origin::Live { .. } => {
                 let link = self.config.service.live_link.clone();
@@ -46,26 +42,30 @@ impl Shim {
                 let task = task.and_then(|task| self.watch_task(&task, key).map(|()| task));
                 task.map(Stage::Resolving).map_err(|error| cannot_begin(&error))
             }
-            Origin::Staged { path, digest, .. } => self.prepare_build(path.clone(), digest.as_deref(), key),
-            Origin::Sidecar { path, .. } => self.prepare_build(path.clone(), None, key),
+            Origin::Staged { path, digest, .. } => self.open_build(role, path.clone(), digest.as_deref(), key),
+            Origin::Sidecar { path, .. } => self.open_build(role, path.clone(), None, key),
         }
     }
 
-    fn prepare_build(&mut self, path: PathBuf, digest: Option<&str>, key: u32) -> Result<Stage, Failure> {
+    fn open_build(&mut self, role: Role, path: PathBuf, digest: Option<&str>, key: u32) -> Result<Stage, Failure> {
         let digest = digest.map(str::parse::<Digest>).transpose();
         let digest = digest.map_err(|error| Failure::Refused(format!("digest: {error}")))?;
-        let preparation = Preparation::start(&mut self.driver, &self.event_loop, Staged { path, digest });
-        let preparation = preparation.and_then(|task| self.watch_task(&task, key).map(|()| task));
-        preparation.map(Stage::Opening).map_err(|error| cannot_begin(&error))
+        let staged = Staged { path, digest };
+        let opening = Opening::start(self.kind_of(role), &mut self.driver, &self.event_loop, staged);
+        let opening = opening.and_then(|task| self.watch_task(&task, key).map(|()| task));
+        opening.map(Stage::Opening).map_err(|error| cannot_begin(&error))
     }
 
-    fn watch_task(&self, task: &impl AsFd, key: u32) -> io::Result<()> {
+    pub(super) fn watch_task(&self, task: &impl AsFd, key: u32) -> io::Result<()> {
         self.event_loop.watch(task, Source::Service(ServiceSource::Task(key)), Interest::READABLE)
     }
 
     /// A task of a start may be over.
     pub(super) fn handle_opening(&mut self, key: u32, now: Instant) {
         let Some(position) = self.starts.iter().position(|start| start.key == key) else { return };
+        if matches!(self.starts[position].stage, Stage::Writing(..)) {
+            return self.go_on_writing(position, now);
+        }
         match self.advance_opening(position) {
             Ok(stage) => {
                 let opened = matches!(stage, Stage::Opened(_));
@@ -82,7 +82,7 @@ impl Shim {
     }
 
     fn advance_opening(&mut self, position: usize) -> Result<Stage, Failure> {
-        match mem::replace(&mut self.starts[position].stage, Stage::Over) {
+        match self.starts[position].take_stage() {
             Stage::Resolving(mut task) => match task.advance() {
                 None => Ok(Stage::Resolving(task)),
                 Some(answer) => {
@@ -91,11 +91,11 @@ impl Shim {
                     self.open_resolved(position, answer)
                 }
             },
-            Stage::Opening(mut preparation) => match preparation.advance() {
-                None => Ok(Stage::Opening(preparation)),
-                Some(prepared) => {
-                    self.event_loop.unwatch(&preparation);
-                    prepared.map(Stage::Opened).map_err(Failure::Refused)
+            Stage::Opening(mut opening) => match opening.advance() {
+                None => Ok(Stage::Opening(opening)),
+                Some(build) => {
+                    self.event_loop.unwatch(&opening);
+                    build.map(Stage::Opened).map_err(Failure::Refused)
                 }
             },
             other => Ok(other),
@@ -104,12 +104,11 @@ impl Shim {
 
     fn tell_opened(&mut self, position: usize, now: Instant) {
         let start = &mut self.starts[position];
-        let Stage::Opened(prepared) = &mut start.stage else { return };
+        let Stage::Opened(build) = &mut start.stage else { return };
         if let (Role::Sidecar, Some(args)) = (start.role, &self.config.service.sidecar_args) {
-            // None has a NUL in it: that was checked when the service file was read.
-            prepared.set_args(args.iter().filter_map(|arg| CString::new(arg.as_str()).ok()).collect());
+            build.set_args(args);
         }
-        let tier = start.tier.or(prepared.manifest().tier).unwrap_or(self.config.service.tier);
+        let tier = start.tier.or(build.tier()).unwrap_or(self.config.service.tier);
         let digest = match &start.origin {
             Origin::Staged { digest, .. } | Origin::Live { digest, .. } => digest.clone(),
             Origin::Sidecar { .. } => None,
@@ -131,8 +130,8 @@ impl Shim {
         }
         start.path.clone_from(&path);
         start.build = build;
-        let key = start.key;
-        self.prepare_build(path, digest.as_deref(), key)
+        let (role, key) = (start.role, start.key);
+        self.open_build(role, path, digest.as_deref(), key)
     }
 }
 

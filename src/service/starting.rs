@@ -1,4 +1,5 @@
-//! Starts of builds that are open: their place is made, and their process is born there (G3 to G10).
+//! Starts of builds that are open: their place is made, and their process is born there, or their container is created
+//! (G3 to G10).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -10,15 +11,20 @@ use std::time::{Duration, Instant, SystemTime};
 use dunnage_runtime::cgroup::{Cgroup, CgroupError, Intent};
 use dunnage_runtime::driver;
 use dunnage_runtime::generation::{Failure, Launched, Process, Role, Source as Origin, StartId, Tier};
+use dunnage_runtime::reaper::Outcome;
 use dunnage_runtime::sys::Task;
 
 use super::Shim;
+use super::build::{Build, Kind, Opening};
 use super::cgroups::first_child;
+use super::containers::{Clearing, Plan};
 use super::runs::Run;
 use crate::generations::Particulars;
 use crate::log::rfc3339;
 use crate::source::{ServiceSource, Source};
-use crate::staged::{Context, NotStarted, Place, Preparation, Prepared, Start, Started};
+use crate::staged::bundle::{HOME, Writing};
+use crate::staged::container::Creation;
+use crate::staged::{Context, NotStarted, Place, Prepared, Start, Started};
 
 /// How long a process may take from its birth to its program: one that is frozen meanwhile is killed then.
 const BIRTH_LIMIT: Duration = Duration::from_secs(10);
@@ -44,25 +50,50 @@ pub(super) enum Stage {
     /// The live link is followed.
     Resolving(Task),
     /// The build is opened and checked.
-    Opening(Preparation),
+    Opening(Opening),
     /// It is open.
-    Opened(Prepared),
+    Opened(Build),
     /// Its cgroup's name is not free yet.
-    Waiting(Prepared, Tier),
+    Waiting(Build, Tier),
+    /// What the runtime gets is written.
+    Writing(Writing, Plan, Cgroup),
     /// All is there.
-    Ready(Prepared, Place, Cgroup),
+    Ready(Ready, Cgroup),
     /// Its process is to execute the program.
     Born { start: Start, until: Instant },
+    /// The runtime creates and starts its container.
+    Creating(Creation),
+    /// What a failed creation left is killed.
+    Clearing(Clearing),
     /// It goes from one to the other.
     Over,
+}
+
+/// What can be launched.
+#[derive(Debug)]
+pub(super) enum Ready {
+    Process(Box<(Prepared, Place)>),
+    Container(Plan),
 }
 
 impl Starting {
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match self.stage {
             Stage::Born { until, .. } => Some(until),
+            Stage::Creating(ref creation) => creation.next_timeout(),
+            Stage::Clearing(ref clearing) => Some(clearing.next_timeout()),
             _ => None,
         }
+    }
+
+    /// What it is at. Whoever takes that says what comes next.
+    pub(super) fn take_stage(&mut self) -> Stage {
+        std::mem::replace(&mut self.stage, Stage::Over)
+    }
+
+    /// Whether that is about the creation of its container.
+    pub(super) fn creates(&self, outcome: &Outcome) -> bool {
+        matches!(&self.stage, Stage::Creating(creation) if creation.concerns(outcome))
     }
 }
 
@@ -70,35 +101,55 @@ impl Shim {
     pub(super) fn prepare_start(&mut self, id: StartId, tier: Tier, now: Instant) {
         let Some(start) = self.starts.iter_mut().find(|start| start.id == id) else { return };
         let role = start.role;
-        match std::mem::replace(&mut start.stage, Stage::Over) {
-            Stage::Opened(prepared) => start.stage = Stage::Waiting(prepared, tier),
+        match start.take_stage() {
+            Stage::Opened(build) => start.stage = Stage::Waiting(build, tier),
             other => start.stage = other,
         }
-        if !self.cgroups.removals.iter().any(|removal| removal.name == first_child(role)) {
-            self.go_on_preparing(role, now);
-        }
+        self.go_on_preparing(role, now);
     }
 
-    /// Makes the place of a start that waits for its cgroup's name, if there is one in that role.
+    /// Makes the place of a start that waits for its cgroup's name, and its container's, if there is one in that role.
     pub(super) fn go_on_preparing(&mut self, role: Role, now: Instant) {
+        if self.cgroups.removals.iter().any(|removal| removal.name == first_child(role)) || self.is_deleting(role) {
+            return;
+        }
         let waits = |start: &Starting| start.role == role && matches!(start.stage, Stage::Waiting(..));
         let Some(position) = self.starts.iter().position(waits) else { return };
         let start = &mut self.starts[position];
-        let Stage::Waiting(prepared, tier) = std::mem::replace(&mut start.stage, Stage::Over) else { return };
+        let Stage::Waiting(build, tier) = start.take_stage() else { return };
         let id = start.id;
-        let made = self.make_place(position, &prepared, &tier);
-        let result = made.map(|(place, cgroup)| {
-            self.starts[position].stage = Stage::Ready(prepared, place, cgroup);
+        match self.make_place(position, build, tier) {
+            Ok(stage @ Stage::Writing(..)) => self.starts[position].stage = stage,
+            Ok(stage) => {
+                self.starts[position].stage = stage;
+                self.generations.handle_prepared(now, id, Ok(()));
+            }
+            Err(failure) => self.generations.handle_prepared(now, id, Err(failure)),
+        }
+    }
+
+    /// What the runtime gets may be written.
+    pub(super) fn go_on_writing(&mut self, position: usize, now: Instant) {
+        let Stage::Writing(mut writing, plan, cgroup) = self.starts[position].take_stage() else { return };
+        let Some(written) = writing.advance() else {
+            self.starts[position].stage = Stage::Writing(writing, plan, cgroup);
+            return;
+        };
+        self.event_loop.unwatch(&writing);
+        let start = &mut self.starts[position];
+        let id = start.id;
+        let result = written.map_err(Failure::LaunchFailed).map(|()| {
+            start.stage = Stage::Ready(Ready::Container(plan), cgroup);
         });
         self.generations.handle_prepared(now, id, result);
     }
 
-    fn make_place(&mut self, position: usize, prepared: &Prepared, tier: &Tier) -> Result<(Place, Cgroup), Failure> {
+    fn make_place(&mut self, position: usize, build: Build, tier: Tier) -> Result<Stage, Failure> {
         let start = &self.starts[position];
         let (role, key) = (start.role, start.key);
-        let particulars = Particulars { path: start.path.clone(), owner: prepared.owner(), started: None };
+        let particulars = Particulars { path: start.path.clone(), owner: build.owner(), started: None };
         let variables = self.variables(role, &start.build);
-        let cgroup = self.cgroups.parent()?.make(&first_child(role), tier).map_err(refused)?;
+        let cgroup = self.cgroups.parent()?.make(&first_child(role), &tier).map_err(refused)?;
         // From here on there is something to be undone.
         self.runs.insert(role, Run::new(key, particulars));
         let failed = |error: &dyn std::fmt::Display| Failure::LaunchFailed(error.to_string());
@@ -106,25 +157,29 @@ impl Shim {
         let layout = &self.config.service.layout;
         let Some(run) = self.runs.get_mut(&role) else { return Err(failed(&"it is not known")) };
         let [stdout, stderr] = run.make(&self.event_loop, layout, directories, role).map_err(|error| failed(&error))?;
-        let stdin = File::open("/dev/null").map_err(|error| failed(&format!("/dev/null: {error}")))?;
-        let held = cgroup.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
-        let place = Place {
-            cgroup: held,
-            stdio: [stdin.into(), stdout, stderr],
-            variables,
-            oom_score_adj: self.oom_score.original,
-        };
-        Ok((place, cgroup))
+        let null = File::open("/dev/null").map_err(|error| failed(&format!("/dev/null: {error}")))?;
+        let stdio = [null.into(), stdout, stderr];
+        match build {
+            Build::Executable(prepared) => {
+                let held = cgroup.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
+                let place = Place { cgroup: held, stdio, variables, oom_score_adj: self.oom_score.original };
+                Ok(Stage::Ready(Ready::Process(Box::new((prepared, place))), cgroup))
+            }
+            Build::Bundle(bundle) => {
+                let (writing, plan) = self.plan_container(role, key, &bundle, tier, &variables, stdio)?;
+                Ok(Stage::Writing(writing, plan, cgroup))
+            }
+        }
     }
 
     /// What a process is told beside its manifest's environment (G10). A sidecar hears of its generation's socket.
     fn variables(&self, role: Role, build: &str) -> Vec<CString> {
-        let number = match role {
-            Role::Generation(number) => Some(number),
-            Role::Sidecar => self.generations.record().sidecar.as_ref().map(|sidecar| sidecar.of),
-            Role::Worker => None,
-        };
+        let number = self.generation_of(role);
         let sockets = number.and_then(|number| self.config.service.layout.sockets(number));
+        let sockets = match self.kind_of(role) {
+            Kind::Executable => sockets,
+            Kind::Bundle => sockets.map(|its| its.inside(HOME.as_ref())),
+        };
         let notifies = matches!(role, Role::Generation(_));
         let own = [
             ("DUNNAGE_BUILD", Some(build.as_bytes().to_vec())),
@@ -142,16 +197,24 @@ impl Shim {
     pub(super) fn launch(&mut self, id: StartId, now: Instant) {
         let Some(position) = self.starts.iter().position(|start| start.id == id) else { return };
         let start = &mut self.starts[position];
-        let Stage::Ready(prepared, place, cgroup) = std::mem::replace(&mut start.stage, Stage::Over) else { return };
+        let Stage::Ready(ready, cgroup) = start.take_stage() else { return };
         if cgroup.events().is_ok_and(|events| events.frozen) {
             let reason = format!("{} is frozen, or a cgroup above it is", cgroup.path().display());
             return self.generations.handle_launched(now, id, Launched::Nothing(reason));
         }
         let source = Source::Service(ServiceSource::Birth(start.key));
-        let mut context = Context { driver: &mut self.driver, event_loop: &self.event_loop, source };
-        match Start::begin(&mut context, prepared, place) {
-            Ok(begun) => start.stage = Stage::Born { start: begun, until: now + BIRTH_LIMIT },
-            Err(not_started) => self.finish_launch(position, Err(not_started), now),
+        let begun = match ready {
+            Ready::Process(process) => {
+                let (prepared, place) = *process;
+                let mut context = Context { driver: &mut self.driver, event_loop: &self.event_loop, source };
+                let begun = Start::begin(&mut context, prepared, place);
+                begun.map(|start| Stage::Born { start, until: now + BIRTH_LIMIT })
+            }
+            Ready::Container(plan) => self.create_container(plan, now).map(Stage::Creating),
+        };
+        match begun {
+            Ok(stage) => self.starts[position].stage = stage,
+            Err(not_started) => self.finish_launch(position, Err(not_started), None, now),
         }
     }
 
@@ -162,11 +225,19 @@ impl Shim {
         let source = Source::Service(ServiceSource::Birth(key));
         let mut context = Context { driver: &mut self.driver, event_loop: &self.event_loop, source };
         if let Some(result) = start.advance(&mut context) {
-            self.finish_launch(position, result, now);
+            // It is not reaped before the next turn, so this is its own.
+            let start_time = result.as_ref().ok().and_then(|started| driver::start_time(started.pid));
+            self.finish_launch(position, result, start_time, now);
         }
     }
 
-    fn finish_launch(&mut self, position: usize, result: Result<Started, NotStarted>, now: Instant) {
+    pub(super) fn finish_launch(
+        &mut self,
+        position: usize,
+        result: Result<Started, NotStarted>,
+        start_time: Option<u64>,
+        now: Instant,
+    ) {
         let Starting { id, role, .. } = self.starts[position];
         let launched = match result {
             Ok(Started { child, pid }) => {
@@ -174,8 +245,7 @@ impl Shim {
                     run.leader = Some(child);
                     run.particulars.started = Some(rfc3339(SystemTime::now()));
                 }
-                // It is not reaped before the next turn, so this is its own.
-                match driver::start_time(pid) {
+                match start_time {
                     Some(start_time) => Launched::Running(Process { pid: pid.as_raw(), start_time }),
                     None => Launched::Uncertain(format!("/proc does not tell when process {pid} started")),
                 }
@@ -220,12 +290,18 @@ impl Shim {
         let Starting { role, key, stage, .. } = self.starts.remove(position);
         match &stage {
             Stage::Resolving(task) => self.event_loop.unwatch(task),
-            Stage::Opening(preparation) => self.event_loop.unwatch(preparation),
+            Stage::Opening(opening) => self.event_loop.unwatch(opening),
+            Stage::Writing(writing, ..) => self.event_loop.unwatch(writing),
             _ => {}
         }
         // What runs in that role already is another's.
         if self.runs.get(&role).is_some_and(|run| run.key == key) {
             self.dismantle(role, now);
+            match stage {
+                // It was launched.
+                Stage::Over => self.delete_container(role, now),
+                _ => self.remove_bundle(role),
+            }
             self.remove_cgroup(&first_child(role), now);
         }
     }

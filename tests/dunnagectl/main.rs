@@ -9,6 +9,7 @@ mod look;
 mod podman;
 mod tell;
 mod terminal;
+mod tmux;
 
 use std::fs;
 

@@ -9,6 +9,7 @@ mod gates;
 mod killing;
 mod limits;
 mod load;
+mod nested;
 mod others;
 mod restarts;
 mod service;

@@ -54,6 +54,14 @@ impl Service {
         service
     }
 
+    /// Has its service file say this as well.
+    pub(crate) fn configure(&self, more: &Value) {
+        let path = self.path("service.json");
+        let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fs::write(&path, file.to_string()).unwrap();
+    }
+
     /// One more option for its shims.
     pub(crate) fn option(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.options.extend([name.into(), value.into()]);

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use super::tree::{Tree, Way, share_of_turn};
 use super::{Driver, Role};
+use crate::privileges;
 use crate::reaper::{ChildId, Walk};
 
 /// How many wait for those before them, at most.
@@ -89,6 +90,12 @@ impl Driver {
         self.broadcasts_done.pop_front()
     }
 
+    /// Whether a signal to all is on its way.
+    #[must_use]
+    pub fn is_broadcasting(&self) -> bool {
+        !self.broadcasts.is_empty()
+    }
+
     /// When [`Driver::go_on_broadcasting`] is due.
     pub(super) fn broadcast_due(&self) -> Option<Instant> {
         self.broadcasts.front().map(|broadcast| broadcast.due)
@@ -100,6 +107,8 @@ impl Driver {
             return;
         }
         let Some(mut broadcast) = self.broadcasts.pop_front() else { return };
+        // They may be another user's.
+        let _raised = privileges::raise();
         broadcast.due = now + PAUSE;
         if self.trees.is_empty() && self.broadcast_slice(&mut broadcast) == Walk::Settled {
             self.broadcasts_done.push_back(Broadcasted { id: broadcast.id, reached: broadcast.tree.is_some() });
