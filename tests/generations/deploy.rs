@@ -155,6 +155,8 @@ fn a_deploy_that_fails_is_undone_and_loses_no_request() {
     let dies = service.build_with("dies", &json!({"args": ["exit=3"]}));
     let forks = service.build_with("forks", &json!({"args": ["fork", "stubborn", "idle"]}));
     let sound = web_build(&service, "even");
+    // Well before the switch, and not after it.
+    let fails_later = format!("mkdir {}", service.path("asked").display());
     for (args, build, reason) in [
         (&["--ready-timeout", "300ms"][..], &silent, "gen-2 runs, and has not become ready in time"),
         (&[], &dies, "gen-3 ended with status 3 before it was ready"),
@@ -162,6 +164,7 @@ fn a_deploy_that_fails_is_undone_and_loses_no_request() {
         (&["--health", "false", "--ready-timeout", "300ms"], &sound, "gen-5 was not healthy within 300ms"),
         (&["--gate-command", "echo not on Fridays >&2; false"], &sound, "nothing runs: not on Fridays"),
         (&["--digest", &format!("sha256:{}", "0".repeat(64))], &sound, "its digest is"),
+        (&["--health", &fails_later], &sound, "clients reach gen-1 again"),
     ] {
         let output = deploy(&service, args, build);
         let text = said(&output);
@@ -180,10 +183,27 @@ fn a_deploy_that_fails_is_undone_and_loses_no_request() {
     // What it does when all is well.
     let output = deploy(&service, &[], &sound);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).ends_with("done: gen-6 serves\n"), "{}", said(&output));
+    assert!(said(&output).ends_with("done: gen-7 serves\n"), "{}", said(&output));
     load.goes_on();
     let answers = load.finish();
-    assert_eq!(answers.keys().copied().collect::<Vec<_>>(), [1, 6]);
+    let answered: Vec<u64> = answers.keys().copied().collect();
+    assert!(answered.first() == Some(&1) && answered.last() == Some(&7), "{answered:?}");
+    assert!(answered.iter().all(|number| [1, 6, 7].contains(number)), "one that was never switched to: {answered:?}");
+}
+
+#[test]
+fn a_deploy_kills_what_does_not_finish_in_time() {
+    let (service, shim) = serving();
+    let stubborn = service.build_with("stubborn", &json!({"args": ["stubborn", "fork"]}));
+    let output = deploy(&service, &[], &stubborn);
+    assert!(output.status.success(), "{}", said(&output));
+    let output = deploy(&service, &["--drain", "300ms"], &web_build(&service, "even"));
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("gen-2 has not finished within 300ms: what it still had is lost"), "{text}");
+    assert!(text.contains("nothing of gen-2 is left"), "{text}");
+    assert_eq!(shim.status()["current"], 3);
+    assert!(!service.child("gen-2").exists());
 }
 
 #[test]
