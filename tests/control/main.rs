@@ -5,6 +5,7 @@ mod hostile;
 mod methods;
 mod python;
 mod real;
+mod rust;
 mod socket;
 
 use std::path::PathBuf;

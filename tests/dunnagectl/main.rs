@@ -1,12 +1,15 @@
 //! `dunnagectl`, on real processes.
 
 mod exec;
+mod fake;
 mod find;
+mod generations;
 mod logs;
 mod look;
 mod podman;
 mod tell;
 mod terminal;
+mod tmux;
 
 use std::fs;
 

@@ -23,23 +23,29 @@ fn in_a_virtual_machine() {
     }
     // Nothing can be built there.
     Tool::generation_server();
+    Tool::web_server();
     let stdout = vm::run_own_tests(&[(wait::SLOWNESS, "4")], &["--include-ignored", "--test-threads=2"]);
     assert!(stdout.contains(" 0 ignored; "), "{stdout}");
 }
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
-fn tier(memory: u64, pids: u64) -> Value {
+pub(crate) fn tier(memory: u64, pids: u64) -> Value {
     json!({"memory_max": memory.to_string(), "pids_max": pids.to_string()})
 }
 
 /// A service whose cgroup has controllers.
 fn limited() -> Service {
-    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids +cpu").unwrap();
-    Service::new()
+    limited_with(json!({}))
 }
 
-fn limit(cgroup: impl AsRef<Path>, file: &str) -> String {
+/// The same, and its service file says this as well.
+pub(crate) fn limited_with(more: Value) -> Service {
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids +cpu").unwrap();
+    Service::with(|_| more)
+}
+
+pub(crate) fn limit(cgroup: impl AsRef<Path>, file: &str) -> String {
     fs::read_to_string(cgroup.as_ref().join(file)).unwrap().trim_end().to_owned()
 }
 

@@ -14,7 +14,7 @@ use nix::libc;
 use serde_json::{Value, json};
 
 /// Where children of cgroup2 can be made.
-fn cgroup_root() -> PathBuf {
+pub(crate) fn cgroup_root() -> PathBuf {
     let hybrid = Path::new("/sys/fs/cgroup/unified");
     if hybrid.is_dir() { hybrid.to_owned() } else { PathBuf::from("/sys/fs/cgroup") }
 }

@@ -41,7 +41,8 @@ impl<'a> Dunnagectl<'a> {
         Program::start_on(terminal, &argv(args), &self.environment())
     }
 
-    fn environment(self) -> Vec<(OsString, OsString)> {
+    /// The environment that it needs, and whatever runs it.
+    pub fn environment(self) -> Vec<(OsString, OsString)> {
         let mut env = self.0.environment();
         env.push(("DUNNAGE_CONTROL_DIR".into(), self.0.control_dir().into()));
         env.push(("TERM".into(), "xterm".into()));
