@@ -26,6 +26,14 @@ impl Wrong {
         Self { key: key.to_owned(), why: why.into() }
     }
 
+    /// Its value, by serde's words.
+    pub(crate) fn of_value(key: &str, error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        // The place is one in the value, which nobody looks at alone.
+        let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
+        Self::new(key, format!("is wrong: {what}"))
+    }
+
     /// It was a field of an object that is the field `key`.
     pub(crate) fn within(self, key: &str) -> Self {
         Self { key: format!("{key}.{}", self.key), why: self.why }
@@ -69,6 +77,13 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
+impl<'a> FromIterator<(String, &'a RawValue)> for Fields<'a> {
+    /// Of a part of an object. One that is there twice is left over at the end.
+    fn from_iter<I: IntoIterator<Item = (String, &'a RawValue)>>(fields: I) -> Self {
+        Self(fields.into_iter().collect())
+    }
+}
+
 impl<'a> Fields<'a> {
     /// Those of an object that is the whole text.
     pub(crate) fn parse(json: &'a [u8]) -> serde_json::Result<Self> {
@@ -81,12 +96,7 @@ impl<'a> Fields<'a> {
         match position.map(|position| self.0.swap_remove(position).1) {
             None => Ok(None),
             Some(value) if value.get() == "null" => Ok(None),
-            Some(value) => serde_json::from_str(value.get()).map(Some).map_err(|error| {
-                let text = error.to_string();
-                // The place is one in the value, which nobody looks at alone.
-                let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
-                Wrong::new(name, format!("is wrong: {what}"))
-            }),
+            Some(value) => serde_json::from_str(value.get()).map(Some).map_err(|error| Wrong::of_value(name, &error)),
         }
     }
 

@@ -28,8 +28,8 @@ complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -l dir -d 'Where the
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -s V -l version -d 'Print version'
-complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "ps" -d 'List the containers that have a control socket'
-complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "status" -d 'Show what a container\'s monitor knows: processes, runtimes that run, counters'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "ps" -d 'List the containers and services that have a control socket'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "status" -d 'Show what a monitor knows: processes, runtimes that run, generations, counters'
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "exec" -d 'Run a command in a container, and end with its exit status'
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "attach" -d 'Attach to a container\'s streams, and end with its exit status'
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "logs" -d 'Show what a container has written: its stdout on stdout, its stderr on stderr'
@@ -39,6 +39,22 @@ complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "resize" -d 'S
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "close-stdin" -d 'Close the stdin of a container\'s process, once what clients have sent is through'
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "reopen-logs" -d 'Make new files at the paths of a container\'s logs, after they were moved away'
 complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "shutdown" -d 'End a container within a time: SIGTERM now, SIGKILL when it must be'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "stage" -d 'Start a generation of a service from its staged build, beside the others'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "start" -d 'Start a generation of a service through the live link: a cold start'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "start-worker" -d 'Start the worker of a service, from a staged build or through the live link'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "gate" -d 'Answer a gate: whether a start that asks may go on'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "layout" -d 'Show how the generations of a service run, and why'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "paths" -d 'Show the sockets that a generation has, or would have'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "raise" -d 'Give a service\'s cgroup room for two: the limits of both together'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "ready" -d 'Open a generation\'s socket to its group (0660)'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "switch" -d 'Have clients reach another generation: the canonical socket leads to it from now on'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "kill" -d 'Kill all of a generation, of the worker or of the sidecar, and prove that nothing is left'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "empty" -d 'Prove that nothing is left of a generation or the worker, and kill it only if something is'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "restore" -d 'Give a service\'s cgroup the limits of one generation again'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "sidecar" -d 'Start the sidecar from a generation\'s own build; it is started again when it ends'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "move" -d 'Move a generation with all its processes into another cgroup, which is made for it'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "hold" -d 'Keep a build from cold starts, also after a restart of the monitor'
+complete -c dunnagectl -n "__fish_dunnagectl_needs_command" -f -a "release" -d 'Let a build that is held start again'
 complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ps" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
 complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ps" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
 complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ps" -l no-trunc -d 'Show ids and commands as long as they are'
@@ -103,3 +119,93 @@ complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand shutdown" -l dir -
 complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand shutdown" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
 complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand shutdown" -l json -d 'Print what the monitor answers, as JSON: one object a line'
 complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand shutdown" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l build -d 'What the build is called [default: the last component of what is executed]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l digest -d 'What is executed must have this digest; for a bundle, its config.json' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l tier -d 'Its limits: memory_max=512M,memory_high=N,cpu_max=QUOTA PERIOD,cpu_weight=N,pids_max=N, each as the kernel takes it; what is left out is no limit; none: no limits [default: the build\'s own, else the service\'s]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l gate-command -d 'Have a shell command answer the gate: status 0 proceeds, otherwise its stderr is why not. It gets DUNNAGE_GATE_POINT (prepared, recorded), DUNNAGE_GATE_BUILD and DUNNAGE_GATE_TOKEN' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l gate-timeout -d 'How long an answer may take, after which the gate is shut [default: 10s]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l until-ready -d 'Wait until it says READY=1 (sd_notify); fail if it ends before, or has not in this time' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l gate -d 'Be asked before the start, once prepared and once recorded: dunnagectl gate answers, in time'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand stage" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l digest -d 'What is executed must have this digest; for a bundle, its config.json' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l tier -d 'Its limits: memory_max=512M,memory_high=N,cpu_max=QUOTA PERIOD,cpu_weight=N,pids_max=N, each as the kernel takes it; what is left out is no limit; none: no limits [default: the build\'s own, else the service\'s]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l gate-command -d 'Have a shell command answer the gate: status 0 proceeds, otherwise its stderr is why not. It gets DUNNAGE_GATE_POINT (prepared, recorded), DUNNAGE_GATE_BUILD and DUNNAGE_GATE_TOKEN' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l gate-timeout -d 'How long an answer may take, after which the gate is shut [default: 10s]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l until-ready -d 'Wait until it says READY=1 (sd_notify); fail if it ends before, or has not in this time' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l build -d 'What the live link must lead to, by its last component' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l gate -d 'Be asked before the start, once prepared and once recorded: dunnagectl gate answers, in time'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l build -d 'What the build is called [default: the last component of what is executed]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l digest -d 'What is executed must have this digest; for a bundle, its config.json' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l tier -d 'Its limits: memory_max=512M,memory_high=N,cpu_max=QUOTA PERIOD,cpu_weight=N,pids_max=N, each as the kernel takes it; what is left out is no limit; none: no limits [default: the build\'s own, else the service\'s]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l gate-command -d 'Have a shell command answer the gate: status 0 proceeds, otherwise its stderr is why not. It gets DUNNAGE_GATE_POINT (prepared, recorded), DUNNAGE_GATE_BUILD and DUNNAGE_GATE_TOKEN' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l gate-timeout -d 'How long an answer may take, after which the gate is shut [default: 10s]' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l replace -d 'Stop the one that runs first, once the gate is open'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l gate -d 'Be asked before the start, once prepared and once recorded: dunnagectl gate answers, in time'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand start-worker" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand gate" -l refuse -d 'It may not, and its caller is told why' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand gate" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand gate" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand gate" -l proceed -d 'It may'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand gate" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand gate" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand layout" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand layout" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand layout" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand layout" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand paths" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand paths" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand paths" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand paths" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand raise" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand raise" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand raise" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand raise" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ready" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ready" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ready" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand ready" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand switch" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand switch" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand switch" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand switch" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand kill" -l timeout -d 'Nothing must be left by then: 500ms, 10s, 2m, or seconds' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand kill" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand kill" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand kill" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand kill" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand empty" -l timeout -d 'Nothing must be left by then: 500ms, 10s, 2m, or seconds' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand empty" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand empty" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand empty" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand empty" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand restore" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand restore" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand restore" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand restore" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand sidecar" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand sidecar" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand sidecar" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand sidecar" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand move" -l timeout -d 'All must be there by then: 500ms, 10s, 2m, or seconds' -r
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand move" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand move" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand move" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand move" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand hold" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand hold" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand hold" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand hold" -s h -l help -d 'Print help'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand release" -l dir -d 'Where the control sockets are, each named by its container\'s id' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand release" -l socket -d 'The control socket of the container that is meant, in place of its ID' -r -F
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand release" -l json -d 'Print what the monitor answers, as JSON: one object a line'
+complete -c dunnagectl -n "__fish_dunnagectl_using_subcommand release" -s h -l help -d 'Print help'

@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
@@ -20,6 +22,10 @@ use crate::whole_file::temporary_name;
 
 /// How often a socket that nobody listens on is removed before the start gives up: others may make new ones meanwhile.
 const ATTEMPTS: usize = 8;
+
+/// How long a child that a killed shim had just forked may hold its socket, until it has executed something.
+const LAST_CHILD: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The file of a socket that is in its place; removed with this, if it still is ours.
 #[derive(Debug)]
@@ -43,13 +49,22 @@ impl SocketFile {
         };
         let listener = bound.context(|| format!("cannot make the control socket {}", path.display()))?;
         let unplaced = Unplaced(path.with_file_name(&temporary));
+        let until = Instant::now() + LAST_CHILD;
         for _ in 0..ATTEMPTS {
             match directory.rename_to_free_name(&temporary, name) {
                 Ok(()) => {
                     mem::forget(unplaced);
                     return Ok((Self(Some(Made::at(path.to_path_buf())?)), listener));
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(&directory, path)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    while !remove_stale(&directory, path)? {
+                        if Instant::now() >= until {
+                            let why = "another process answers there";
+                            return Err(Error::new(format!("{} is in the way: {why}", path.display())));
+                        }
+                        thread::sleep(PAUSE);
+                    }
+                }
                 Err(error) => {
                     return Err(error).context(|| format!("cannot make the control socket {}", path.display()));
                 }
@@ -90,30 +105,31 @@ impl Drop for Unplaced {
     }
 }
 
-/// Removes a socket that refuses connections, which an earlier shim left. Anything else is in the way.
-fn remove_stale(directory: &Directory, path: &Path) -> Result<()> {
+/// Removes a socket that refuses connections, which an earlier shim left; whether it did, and not found one that answers.
+/// Anything else is in the way.
+fn remove_stale(directory: &Directory, path: &Path) -> Result<bool> {
     let in_the_way = |what: &str| Err(Error::new(format!("{} is in the way: {what}", path.display())));
     let (metadata, identity) = match path.symlink_metadata().and_then(|found| Ok((found, Identity::of(path)?))) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error).context(|| format!("cannot look at {}", path.display())),
     };
     if !metadata.file_type().is_socket() {
         return in_the_way("it is no socket");
     }
     match directory.connect(path.file_name().unwrap_or_default(), SockType::Stream) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) if error.raw_os_error() == Some(Errno::ECONNREFUSED as i32) => {
             // Somebody else may have done the same just now, and put a living one there.
             if Identity::of(path).is_ok_and(|now| now == identity) {
                 fs::remove_file(path)
                     .context(|| format!("cannot remove the stale control socket {}", path.display()))?;
             }
-            Ok(())
+            Ok(true)
         }
         // One whose queue is full answers as well.
-        Ok(_) => in_the_way("another process answers there"),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => in_the_way("another process answers there"),
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => in_the_way(&error.to_string()),
     }
 }

@@ -50,6 +50,8 @@ targets! {
     log_records: crate::log::fuzzing::records,
     log_appender: crate::log::fuzzing::appender,
     log_files: crate::log::fuzzing::files,
+    bundles: crate::staged::bundle::fuzzing::bundles,
+    runtime_log: crate::staged::container::fuzzing::runtime_log,
     journal_entries: crate::log::fuzzing::journal_entries,
     generations_record: crate::generations::fuzzing::record,
     service_file: crate::generations::fuzzing::service_file,

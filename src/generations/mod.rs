@@ -20,5 +20,5 @@ pub(crate) use digest::Digest;
 pub(crate) use link::CanonicalLink;
 pub(crate) use paths::Sockets;
 pub(crate) use record_file::{Kept, Particulars};
-pub(crate) use service::{BarKind, Layout, Service};
+pub(crate) use service::{BarKind, Layout, Runtime, Service};
 pub(crate) use sockets::{Directories, Home, Owner};

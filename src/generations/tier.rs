@@ -11,19 +11,22 @@ pub(crate) const KEYS: [&str; 5] = ["memory_max", "memory_high", "cpu_max", "cpu
 
 /// Reads the tier that a field is, if it is there. A limit that it does not name is the kernel's own: none.
 pub(crate) fn read(fields: &mut Fields<'_>, name: &str) -> Result<Option<Tier>, Wrong> {
-    fields.nested(name, |fields| {
-        let mut tier = Tier::UNLIMITED;
-        limit(fields, "memory_max", &mut tier.memory_max)?;
-        limit(fields, "memory_high", &mut tier.memory_high)?;
-        limit(fields, "cpu_max", &mut tier.cpu_max)?;
-        limit(fields, "pids_max", &mut tier.pids_max)?;
-        let mut weight = Limit::Value(tier.cpu_weight);
-        limit(fields, "cpu_weight", &mut weight)?;
-        match weight {
-            Limit::Value(weight @ 1..=MAX_WEIGHT) => Ok(Tier { cpu_weight: weight, ..tier }),
-            _ => Err(Wrong::new("cpu_weight", format!("is not within 1 and {MAX_WEIGHT}"))),
-        }
-    })
+    fields.nested(name, of)
+}
+
+/// Reads a tier from the fields that are its limits.
+pub(crate) fn of(fields: &mut Fields<'_>) -> Result<Tier, Wrong> {
+    let mut tier = Tier::UNLIMITED;
+    limit(fields, "memory_max", &mut tier.memory_max)?;
+    limit(fields, "memory_high", &mut tier.memory_high)?;
+    limit(fields, "cpu_max", &mut tier.cpu_max)?;
+    limit(fields, "pids_max", &mut tier.pids_max)?;
+    let mut weight = Limit::Value(tier.cpu_weight);
+    limit(fields, "cpu_weight", &mut weight)?;
+    match weight {
+        Limit::Value(weight @ 1..=MAX_WEIGHT) => Ok(Tier { cpu_weight: weight, ..tier }),
+        _ => Err(Wrong::new("cpu_weight", format!("is not within 1 and {MAX_WEIGHT}"))),
+    }
 }
 
 /// The limits of a tier as the kernel writes them, in the order of [`KEYS`].

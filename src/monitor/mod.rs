@@ -293,6 +293,7 @@ impl Monitor {
             self.handle_calls(now);
             self.handle_outcomes(now);
             self.settle_execs(now);
+            self.answer_signallers(now);
             self.go_on_if_flushed(now);
             self.tell_news(now);
             // Anything may have given the log room, or taken it.

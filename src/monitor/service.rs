@@ -385,7 +385,6 @@ impl Monitor {
 
     /// Tells subscribers of what is known by being looked for.
     pub(super) fn tell_news(&mut self, now: Instant) {
-        self.answer_signallers(now);
         if self.service.as_ref().is_some_and(|service| service.told.dropped_again.is_none_or(|at| at <= now)) {
             if let Some(service) = &mut self.service {
                 service.told.dropped_again = None;
@@ -414,10 +413,13 @@ impl Monitor {
         }
     }
 
-    /// Whether clients have all that they are to get before the end.
+    /// Whether clients have all that they are to get before the end, and processes all signals that are on their way.
     pub(super) fn service_flushed(&self) -> bool {
         self.service.as_ref().is_none_or(|service| {
-            service.execs.is_empty() && service.shutdown_callers.is_empty() && service.control.flushed()
+            service.execs.is_empty()
+                && service.shutdown_callers.is_empty()
+                && service.control.flushed()
+                && !self.driver.is_broadcasting()
         })
     }
 

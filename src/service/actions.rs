@@ -42,10 +42,13 @@ impl Shim {
 
     /// A process of this shim's has ended: what runs, a hook, or a task, whose owner has its answer.
     pub(super) fn handle_outcome(&mut self, outcome: &reaper::Outcome, now: Instant) {
+        if self.handle_runtime(outcome, now) {
+            return;
+        }
         let (child, status) = match *outcome {
             reaper::Outcome::Exited { child, status } => (child, status),
             reaper::Outcome::TimedOut { child, .. } => (child, ExitStatus::Unknown),
-            // There are no calls of a runtime, and shutdowns are those of generations.
+            // Shutdowns are those of generations.
             _ => return,
         };
         let role = self.runs.iter().find(|(_, run)| run.leader == Some(child)).map(|(&role, _)| role);

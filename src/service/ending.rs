@@ -88,13 +88,19 @@ impl Shim {
                 self.control.refuse(caller, &refusal, now);
             }
         }
-        self.phase = Phase::Flushing { until: now + FLUSH_WAIT, status };
+        // A runtime dies with the shim, and would leave what it knows of its container.
+        let wait =
+            if self.deletions.is_empty() { FLUSH_WAIT } else { self.config.timing.runtime_grace.max(FLUSH_WAIT) };
+        self.phase = Phase::Flushing { until: now + wait, status };
     }
 
     /// Ends once all that is to be told is told, and what can be removed is.
     pub(super) fn go_on_ending(&mut self, now: Instant) {
         let Phase::Flushing { until, status } = self.phase else { return };
-        let flushed = self.control.flushed() && self.generations.is_settled() && self.cgroups.removals.is_empty();
+        let flushed = self.control.flushed()
+            && self.generations.is_settled()
+            && self.cgroups.removals.is_empty()
+            && self.deletions.is_empty();
         if flushed || until <= now {
             self.phase = Phase::Done(status);
         }

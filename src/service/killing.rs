@@ -89,6 +89,7 @@ impl Shim {
         let _raised = dunnage_runtime::privileges::raise();
         self.advance_eviction(key, now);
         self.advance_move(key, now);
+        self.advance_clearing(key, now);
     }
 
     /// What is to be looked at without an event.
@@ -160,6 +161,7 @@ impl Shim {
             self.restarts += 1;
         }
         self.dismantle(role, now);
+        self.delete_container(role, now);
         for name in cgroups.iter().filter_map(|cgroup| name_of(cgroup).ok()) {
             self.remove_cgroup(&name, now);
         }
@@ -191,7 +193,7 @@ impl Shim {
     }
 }
 
-fn look(parent: &Parent, name: &Name) -> Found {
+pub(super) fn look(parent: &Parent, name: &Name) -> Found {
     let cgroup = match parent.child(name) {
         Ok(Some(cgroup)) => cgroup,
         Ok(None) => return Found::Empty,

@@ -3,12 +3,15 @@
 
 mod actions;
 mod answers;
+mod build;
 mod calls;
 mod cgroups;
+mod containers;
 mod ending;
 mod killing;
 mod limits;
 mod moving;
+mod opening;
 mod output;
 mod record;
 mod runs;
@@ -33,12 +36,14 @@ use nix::sys::signal::Signal;
 
 use crate::cli::ServiceConfig;
 use crate::control::Control;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::generations::notify::Voices;
 use crate::generations::{Directories, Kept, Layout};
 use crate::log::Log;
 use crate::monitor::FAILED;
 use crate::source::{ServiceSource, Source};
+use crate::staged::bundle::CgroupsPath;
+use crate::staged::container::Deletion;
 use crate::start::OomScore;
 
 use answers::Callers;
@@ -71,6 +76,8 @@ pub(crate) struct Shim {
     directories: Option<Directories>,
     cgroups: Cgroups,
     starts: Vec<Starting>,
+    /// Containers that the runtime deletes.
+    deletions: Vec<(Role, Deletion)>,
     runs: BTreeMap<Role, Run>,
     restarts: u64,
     output: Output,
@@ -102,6 +109,9 @@ impl Shim {
         let event_loop = EventLoop::new().context(|| "cannot make an event loop")?;
         event_loop.watch(&signals, Source::Signals, Interest::READABLE).context(|| "cannot watch signals")?;
         let layout = &config.service.layout;
+        if let Layout::Nested(..) = layout {
+            CgroupsPath::check_host().map_err(Error::new)?;
+        }
         let directories = Directories::open(layout)?;
         let linked = directories.as_ref().map(|directories| directories.link.target()).transpose()?.flatten();
         let voices = Voices::new(linked.and_then(|socket| layout.owner(&socket)));
@@ -122,6 +132,7 @@ impl Shim {
             record,
             directories,
             starts: Vec::new(),
+            deletions: Vec::new(),
             runs,
             restarts: 0,
             voices,
@@ -134,6 +145,7 @@ impl Shim {
         });
         // Before anybody is answered (G29).
         shim.settle(now);
+        shim.delete_forgotten(now);
         privileges::lay_down();
         sys::give_back_memory();
         Ok(shim)
@@ -180,6 +192,7 @@ impl Shim {
             self.cgroups.next_timeout(),
             self.output.next_timeout(),
             self.starts.iter().filter_map(Starting::next_timeout).min(),
+            self.deletions.iter().filter_map(|(_, deletion)| deletion.next_timeout()).min(),
             self.hooks.iter().filter_map(|hook| hook.kill_at).min(),
             self.phase.next_timeout(),
         ]
@@ -240,6 +253,7 @@ impl Shim {
         }
         self.handle_cgroup_timeouts(now);
         self.handle_launch_timeouts(now);
+        self.handle_runtime_timeouts(now);
         self.handle_hook_timeouts(now);
         self.output.handle_timeout(now);
     }

@@ -45,6 +45,8 @@ impl Shim {
             current: record.current.map(Number::get),
             generations: recorded.chain(unrecorded).collect(),
             refused: record.refused.iter().map(|number| number.get()).collect(),
+            last: record.last_used().map(Number::get),
+            tier: TierLimits(self.config.service.tier),
             sidecar: record.sidecar.as_ref().map(|sidecar| Sidecar {
                 n: sidecar.of.get(),
                 pid: sidecar.run.as_ref().and_then(Run::process).map(|process| process.pid),

@@ -19,6 +19,10 @@ use crate::error::{Context, Error, Result};
 use crate::generations::{hook, notify};
 use crate::source::{ServiceSource, Source};
 
+/// For how many turns' worth of messages the successor is listened to at its switch: more than can wait, as systemd sets the
+/// longest queue (`net.unix.max_dgram_qlen`) to 512.
+const TURNS_AT_SWITCH: u32 = 128;
+
 /// A switch hook that runs.
 #[derive(Debug)]
 pub(super) struct Hook {
@@ -49,7 +53,7 @@ impl Shim {
     pub(super) fn switch(&mut self, number: Number, now: Instant) {
         // So that all it has said counts.
         if let Some(key) = self.runs.get(&Role::Generation(number)).map(|run| run.key) {
-            self.receive_notifications(key, now);
+            let _ = (0..TURNS_AT_SWITCH).find(|_| !self.receive_some(key, now));
         }
         let switched = self.home_and_user(number).and_then(|(home, user)| match &self.directories {
             Some(directories) => directories.switch(&home, user),
@@ -77,8 +81,20 @@ impl Shim {
 
     /// A generation says something of itself.
     pub(super) fn receive_notifications(&mut self, key: u32, now: Instant) {
-        let Some((&role, run)) = self.runs.iter().find(|(_, run)| run.key == key) else { return };
-        let (Role::Generation(number), Some(inbox)) = (role, &run.inbox) else { return };
+        let more = self.receive_some(key, now);
+        let Some(run) = self.runs.values().find(|run| run.key == key).filter(|_| more) else { return };
+        if let Some(inbox) = &run.inbox {
+            let source = Source::Service(ServiceSource::Notify(key));
+            if let Err(error) = self.event_loop.rearm(&inbox.0, source, Interest::READABLE) {
+                warn!("cannot watch a control socket any more: {error}");
+            }
+        }
+    }
+
+    /// Takes in what a turn takes. Whether there may be more.
+    fn receive_some(&mut self, key: u32, now: Instant) -> bool {
+        let Some((&role, run)) = self.runs.iter().find(|(_, run)| run.key == key) else { return false };
+        let (Role::Generation(number), Some(inbox)) = (role, &run.inbox) else { return false };
         let control = &mut self.control;
         let host = self.config.sdnotify_socket.as_ref();
         let received = notify::receive(inbox, number, &mut self.voices, host, |message| {
@@ -90,12 +106,7 @@ impl Shim {
         if let Some(failure) = received.failure {
             warn!("{failure}");
         }
-        if received.more {
-            let source = Source::Service(ServiceSource::Notify(key));
-            if let Err(error) = self.event_loop.rearm(&inbox.0, source, Interest::READABLE) {
-                warn!("cannot watch the control socket of {role} any more: {error}");
-            }
-        }
+        received.more
     }
 
     pub(super) fn read_link(&mut self) {

@@ -88,10 +88,15 @@ impl AsFd for Executable {
 /// is one of /proc's links to what a process has open. Anything else that has the name is not touched: opening a device
 /// can do things.
 pub(super) fn open_regular(path: &Path) -> Result<File, String> {
+    open_regular_in(AT_FDCWD, path)
+}
+
+/// The same, of a path that begins at `directory`.
+pub(super) fn open_regular_in(directory: BorrowedFd<'_>, path: &Path) -> Result<File, String> {
     let open = |flags| {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        openat2(AT_FDCWD, path, how).map(File::from).map_err(|errno| match errno {
+        openat2(directory, path, how).map(File::from).map_err(|errno| match errno {
             Errno::ELOOP => "its path leads through a link of /proc's, or too many".to_owned(),
             errno => format!("cannot open it: {}", errno.desc()),
         })

@@ -70,7 +70,7 @@ impl Manifest {
 }
 
 /// What the shim says itself, and no manifest may.
-fn is_reserved(name: &str) -> bool {
+pub(super) fn is_reserved(name: &str) -> bool {
     name.starts_with("DUNNAGE_") || name == "NOTIFY_SOCKET"
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::task::Poll;
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
-use dunnage_runtime::sys;
+use dunnage_runtime::{privileges, sys};
 use log::{debug, warn};
 use nix::errno::Errno;
 use nix::sys::termios::tcgetattr;
@@ -149,6 +149,8 @@ fn make_directory(temporary: &Path) -> Result<PathBuf> {
 }
 
 fn remove(directory: &Path) {
+    // It may be in a directory of another user's.
+    let _raised = privileges::raise();
     // Nothing else is in there, and nobody else may enter.
     let _ = fs::remove_file(directory.join(SOCKET_NAME));
     let _ = fs::remove_dir(directory);

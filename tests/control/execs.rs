@@ -1,6 +1,7 @@
 //! Execs under the container's own shim.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -249,6 +250,21 @@ fn exec_with_a_terminal_can_be_resized_and_signalled() {
     client.receive_all();
     let (error, _) = other.refusal("Signal", &json!({"target": id, "signal": "KILL"}));
     assert_eq!(error, "org.dunnage.shim.NotFound");
+}
+
+#[test]
+fn nothing_is_left_of_a_console_socket_in_a_directory_of_another_user() {
+    let sandbox = Sandbox::with(&Script::new([Step::Hang]));
+    let temporary = sandbox.temporary();
+    chown(&temporary, Some(1000), Some(1000)).expect("a user's directory");
+    fs::set_permissions(&temporary, Permissions::from_mode(0o700)).expect("a mode");
+    let mut monitor = crate::shim(&sandbox).env("TMPDIR", &temporary).start();
+    monitor.pid();
+    let mut caller = caller(&sandbox);
+    start(&mut caller, &json!({"process": process([Step::Hang]), "terminal": true, "stdin": false}));
+    wait::eventually(Deadline::usual(), "an empty directory", || {
+        fs::read_dir(&temporary).is_ok_and(|mut entries| entries.next().is_none())
+    });
 }
 
 #[test]

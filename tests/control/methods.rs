@@ -73,6 +73,29 @@ fn signal_reaches_the_container() {
 }
 
 #[test]
+fn a_signal_to_all_that_ends_the_container_still_reaches_all() {
+    let sandbox = Sandbox::new();
+    let got = |number| sandbox.root().join(format!("got-{number}"));
+    let ready = |number| sandbox.root().join(format!("ready-{number}"));
+    let child = |number| {
+        let (got, ready) = (got(number), ready(number));
+        let noted = format!("trap \"echo got >{}; exit\" TERM; >{}", got.display(), ready.display());
+        // What the shell says of its sleep's end would be the end of it: nobody reads that any more.
+        format!("setsid sh -c '{noted}; while :; do sleep 0.05; done' 2>/dev/null & ")
+    };
+    let children: String = (0..20).map(child).collect();
+    sandbox.script(&Script::new([Step::shell(&format!("{children} exec sleep 1000"))]));
+    let mut monitor = shim(&sandbox).start();
+    monitor.pid();
+    wait::eventually(Deadline::usual(), "all of it", || (0..20).all(|number| ready(number).exists()));
+    let mut caller = caller(&sandbox);
+    caller.call("Signal", &json!({"target": "container", "signal": "TERM", "all": true}));
+    assert_eq!(monitor.exit_code(), "143");
+    monitor.end();
+    wait::eventually(Deadline::usual(), "the signal in each process", || (0..20).all(|number| got(number).exists()));
+}
+
+#[test]
 fn close_stdin_and_resize_do_what_ctl_and_clients_can() {
     let sandbox = Sandbox::with(&Script::new([Step::Stdin(None, Sink::Stdout), Step::Exit(4)]));
     let mut monitor = shim(&sandbox).flag("-i").flag("--leave-stdin-open").start();

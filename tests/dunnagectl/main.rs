@@ -1,7 +1,9 @@
 //! `dunnagectl`, on real processes.
 
 mod exec;
+mod fake;
 mod find;
+mod generations;
 mod logs;
 mod look;
 mod podman;

@@ -28,9 +28,9 @@ impl Shell {
     }
 
     fn tmux(&self, args: &[&str]) -> String {
-        let mut argv: Vec<OsString> = vec!["/usr/bin/tmux".into(), "-S".into(), self.socket.clone().into()];
-        argv.extend(args.iter().map(OsString::from));
-        Program::start(&argv, &self.environment).finish().ok()
+        let tmux = ["/usr/bin/tmux".into(), "-S".into(), self.socket.clone().into()];
+        let command: Vec<OsString> = tmux.into_iter().chain(args.iter().map(OsString::from)).collect();
+        Program::start(&command, &self.environment).finish().ok()
     }
 
     /// Types text, with no key after it.

@@ -12,6 +12,10 @@ use crate::stage;
 /// A start with a gate, up to its first question.
 fn gated(shim: &Shim, method: &str, mut parameters: Value) -> (Caller, Value) {
     parameters["gate"] = json!(true);
+    if parameters["gate_timeout_ms"].is_null() {
+        // Longer than anything is waited for.
+        parameters["gate_timeout_ms"] = json!(600_000);
+    }
     let mut caller = shim.caller();
     caller.ask_for_more(method, &parameters);
     let gate = caller.answer();

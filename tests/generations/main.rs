@@ -3,8 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "what tests share is test code as well")]
 
+mod deploy;
+mod example;
 mod gates;
 mod killing;
+mod limits;
+mod load;
+mod nested;
 mod others;
 mod restarts;
 mod service;

@@ -14,7 +14,7 @@ use nix::libc;
 use serde_json::{Value, json};
 
 /// Where children of cgroup2 can be made.
-fn cgroup_root() -> PathBuf {
+pub(crate) fn cgroup_root() -> PathBuf {
     let hybrid = Path::new("/sys/fs/cgroup/unified");
     if hybrid.is_dir() { hybrid.to_owned() } else { PathBuf::from("/sys/fs/cgroup") }
 }
@@ -52,6 +52,14 @@ impl Service {
         file.as_object_mut().unwrap().extend(more(&service).as_object().unwrap().clone());
         fs::write(service.path("service.json"), file.to_string()).unwrap();
         service
+    }
+
+    /// Has its service file say this as well.
+    pub(crate) fn configure(&self, more: &Value) {
+        let path = self.path("service.json");
+        let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fs::write(&path, file.to_string()).unwrap();
     }
 
     /// One more option for its shims.

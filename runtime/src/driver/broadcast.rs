@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use super::tree::{Tree, Way, share_of_turn};
 use super::{Driver, Role};
+use crate::privileges;
 use crate::reaper::{ChildId, Walk};
 
 /// How many wait for those before them, at most.
@@ -36,7 +37,7 @@ pub struct BroadcastId(u32);
 pub struct Broadcasted {
     /// Which.
     pub id: BroadcastId,
-    /// Whether the child was still there. If not, nobody was signalled.
+    /// Whether the child was still there, and to be seen in /proc. If not, nobody was signalled.
     pub reached: bool,
 }
 
@@ -89,6 +90,12 @@ impl Driver {
         self.broadcasts_done.pop_front()
     }
 
+    /// Whether a signal to all is on its way.
+    #[must_use]
+    pub fn is_broadcasting(&self) -> bool {
+        !self.broadcasts.is_empty()
+    }
+
     /// When [`Driver::go_on_broadcasting`] is due.
     pub(super) fn broadcast_due(&self) -> Option<Instant> {
         self.broadcasts.front().map(|broadcast| broadcast.due)
@@ -100,6 +107,8 @@ impl Driver {
             return;
         }
         let Some(mut broadcast) = self.broadcasts.pop_front() else { return };
+        // They may be another user's.
+        let _raised = privileges::raise();
         broadcast.due = now + PAUSE;
         if self.trees.is_empty() && self.broadcast_slice(&mut broadcast) == Walk::Settled {
             self.broadcasts_done.push_back(Broadcasted { id: broadcast.id, reached: broadcast.tree.is_some() });
@@ -128,11 +137,14 @@ impl Driver {
         if broadcast.tree.is_none() {
             // It may have been reaped since.
             let Some(root) = self.find(role).map(|process| process.pid) else { return Walk::Settled };
-            info!("{signal} to process {root} and all below it");
-            if stops {
-                self.signal(role, Signal::SIGSTOP);
-            }
             broadcast.tree = Tree::new(root, if stops { Way::Stop } else { Way::Look });
+            // Without it nobody else is found either, and nobody would have what was stopped go on.
+            if broadcast.tree.is_some() {
+                info!("{signal} to process {root} and all below it");
+                if stops {
+                    self.signal(role, Signal::SIGSTOP);
+                }
+            }
         }
         let Some(tree) = &mut broadcast.tree else { return Walk::Settled };
         if !broadcast.found {

@@ -64,6 +64,12 @@ impl Numbers {
         after > 0 && number.get() <= self.ranges[after - 1].1
     }
 
+    /// The highest that is in it.
+    #[must_use]
+    pub fn last(&self) -> Option<Number> {
+        self.ranges.last().and_then(|&(_, last)| Number::new(last))
+    }
+
     /// Puts the number in.
     pub fn insert(&mut self, number: Number) {
         self.add(number.get(), number.get());
@@ -97,6 +103,7 @@ mod tests {
     #[test]
     fn g3_numbers_in_a_row_are_one_range() {
         assert_eq!(ranges(&set(&[1, 3, 2, 9, 10, 2, u64::MAX])), [(1, 3), (9, 10), (u64::MAX, u64::MAX)]);
+        assert_eq!((set(&[7, 3]).last(), Numbers::default().last()), (Number::new(7), None));
         assert_eq!(ranges(&Numbers::from_ranges([(5, 9), (1, 20), (22, 30)])), [(1, 20), (22, 30)]);
         let numbers = set(&[2, 4]);
         let contained: Vec<u64> = (1..6).filter(|&n| numbers.contains(Number::new(n).unwrap())).collect();

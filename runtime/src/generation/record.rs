@@ -110,6 +110,12 @@ impl Record {
         generations.chain(others)
     }
 
+    /// The highest number that is used up.
+    #[must_use]
+    pub fn last_used(&self) -> Option<Number> {
+        self.generations.keys().next_back().copied().max(self.used.last())
+    }
+
     /// Whether the number is used up.
     #[must_use]
     pub fn is_used(&self, number: Number) -> bool {

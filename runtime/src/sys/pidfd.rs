@@ -64,10 +64,10 @@ impl Pidfd {
         }
     }
 
-    /// Whether the process is still there, running or as a zombie.
+    /// Whether the process is still there, running or as a zombie. One that may not be signalled is.
     #[must_use]
     pub fn is_unreaped(&self) -> bool {
-        self.send(None, 0).is_ok()
+        self.send(None, 0).map_err(|error| error.raw_os_error()) != Err(Some(libc::ESRCH))
     }
 
     /// Whether the process is a child of this one (it may be a zombie): only a parent may wait.

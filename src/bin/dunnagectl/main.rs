@@ -10,17 +10,21 @@ mod client;
 mod commands;
 mod definition;
 mod error;
+mod gate_command;
 mod keys;
 mod log_file;
 mod output;
 mod process;
 mod raw_mode;
+mod readiness;
 mod refusal;
 mod session;
 mod shims;
 mod socket;
 mod table;
+mod tier;
 mod when;
+mod words;
 
 #[cfg(test)]
 mod pages;

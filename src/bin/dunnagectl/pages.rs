@@ -99,6 +99,8 @@ dunnagectl exec \\-\\-timeout 5s web \\-\\- wget \\-q \\-O /dev/null http://loca
 dunnagectl logs \\-f \\-\\-tail 20 web
 dunnagectl events \\-\\-json
 dunnagectl shutdown \\-\\-timeout 30s web
+dunnagectl stage \\-\\-until\\-ready 30s web 8 /srv/web/builds/v43 && dunnagectl switch web 8
+dunnagectl kill web 7
 .fi
 .SH SEE ALSO
 .BR dunnage (8),

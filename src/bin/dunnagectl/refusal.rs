@@ -10,7 +10,13 @@ pub(crate) fn explain(method: &str, error: &str, parameters: &Value) -> String {
     let (interface, name) = error.rsplit_once('.').unwrap_or(("", error));
     match (interface, name) {
         ("org.dunnage.shim", "NotFound") => {
-            format!("there is no {}, or it has ended; dunnagectl status lists what runs", text("target"))
+            let target = text("target");
+            match method {
+                "AnswerGate" => {
+                    format!("no start asks by {target}: it was answered, or its time was over; nothing was done")
+                }
+                _ => format!("there is no {target}, or it has ended; dunnagectl status lists what runs"),
+            }
         }
         ("org.dunnage.shim", "Busy") => format!("busy, and nothing was started: {}; try again later", text("reason")),
         ("org.dunnage.shim", "ShuttingDown") => {
@@ -26,19 +32,24 @@ pub(crate) fn explain(method: &str, error: &str, parameters: &Value) -> String {
             format!("the runtime failed with status {}, and nothing runs: {said}", parameters["exit_code"])
         }
         ("org.dunnage.shim", "StartUncertain") => {
-            format!("it may have run, and is not found: {}; look into the container", text("reason"))
+            let todo = match method {
+                "Stage" | "Start" | "StartWorker" | "StartSidecar" => {
+                    "dunnagectl status shows it, kill or empty end it"
+                }
+                _ => "look into the container",
+            };
+            format!("it may have run, and may run still: {}; {todo}", text("reason"))
         }
-        ("org.dunnage.shim", "Unproven") => {
-            let left = parameters["left"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let left: Vec<String> = left.iter().map(ToString::to_string).collect();
-            format!("these processes were not seen to end: {}; look at each in /proc/PID/stack", left.join(", "))
-        }
+        ("org.dunnage.shim", "Unproven") => unproven(parameters, &text("reason")),
         ("org.dunnage.shim", "NoDelegation") => {
-            "the monitor has no cgroup of its own to prove anything by; what the process has forked may run still"
+            "nothing is proven but the end of the process itself, as there is no cgroup that the monitor may use; what \
+             it has forked may run still: delegate the service's cgroup"
                 .to_owned()
         }
         ("org.dunnage.shim", "NoKill") => {
-            "this kernel has no cgroup.kill (Linux 5.14); what the process has forked may run still".to_owned()
+            "nothing is proven but the end of the process itself, as this kernel has no cgroup.kill (Linux 5.14); what \
+             it has forked may run still: dunnagectl status names its cgroups"
+                .to_owned()
         }
         ("org.dunnage.shim", "NotSwitchable") => {
             format!("this service has no such thing, and nothing was changed: {}", text("reason"))
@@ -56,6 +67,16 @@ pub(crate) fn explain(method: &str, error: &str, parameters: &Value) -> String {
     }
 }
 
+fn unproven(parameters: &Value, reason: &str) -> String {
+    let left = parameters["left"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+    let reason = if reason.is_empty() { String::new() } else { format!("; {reason}") };
+    if left.is_empty() {
+        return format!("it is not proven that nothing is left, and what is may run still{reason}; try again");
+    }
+    format!("these processes were not seen to end: {}{reason}; look at each in /proc/PID/stack", left.join(", "))
+}
+
 fn invalid(method: &str, parameter: &str) -> String {
     match (method, parameter) {
         ("Resize", "target") => "it has no terminal, so no size can be set".to_owned(),
@@ -64,6 +85,13 @@ fn invalid(method: &str, parameter: &str) -> String {
         ("Shutdown", "timeout_ms") => {
             "the timeout is too short: it must be above the monitor's --stop-budget (2 s), and at most 49 days"
                 .to_owned()
+        }
+        (_, "staged_path") => "the path is not the absolute one of a file or bundle".to_owned(),
+        (_, "digest") => "the digest is wrong: write sha256: and 64 digits, as sha256sum(1) prints them".to_owned(),
+        (_, "build") => "a build's name has 1 to 255 bytes, and no control characters".to_owned(),
+        ("Move", "cgroup") => "the cgroup's name must be that of a new directory, without a slash".to_owned(),
+        _ if parameter.contains("memory_") || parameter.contains("cpu_") || parameter.contains("pids_") => {
+            format!("the kernel takes no such {parameter}: max, or a number; cpu_max is QUOTA PERIOD in microseconds")
         }
         _ => format!("{method} does not take that {parameter}"),
     }
@@ -89,6 +117,19 @@ mod tests {
             count += 1;
         }
         assert!(count >= 7, "{count} are few: is the interface still read?");
+    }
+
+    #[test]
+    fn what_may_run_is_said() {
+        let unproven = |parameters: &Value| explain("KillGeneration", "org.dunnage.shim.Unproven", parameters);
+        let text = unproven(&json!({"left": [7, 8], "reason": "in gen-3"}));
+        assert_eq!(text, "these processes were not seen to end: 7, 8; in gen-3; look at each in /proc/PID/stack");
+        let text = unproven(&json!({"left": []}));
+        assert_eq!(text, "it is not proven that nothing is left, and what is may run still; try again");
+        let text = explain("Stage", "org.dunnage.shim.StartUncertain", &json!({"reason": "no answer"}));
+        assert!(text.contains("may run still: no answer; dunnagectl status"), "{text}");
+        let text = explain("Stage", "org.varlink.service.InvalidParameter", &json!({"parameter": "tier.cpu_max"}));
+        assert!(text.contains("no such tier.cpu_max"), "{text}");
     }
 
     #[test]

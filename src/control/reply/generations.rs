@@ -110,6 +110,8 @@ object! {
         current: Option<u64>,
         generations: Vec<Generation>,
         refused: Vec<u64>,
+        last: Option<u64>,
+        tier: TierLimits,
         sidecar: Option<Sidecar>,
         worker: Option<Worker>,
         holds: Vec<HeldBuild>,
@@ -186,6 +188,8 @@ mod tests {
             layout: LayoutKind::Flat,
             current: Some(n),
             refused: vec![3],
+            last: Some(n),
+            tier,
             generations: vec![Generation {
                 n,
                 build: text(),

@@ -42,6 +42,12 @@ impl Tool {
         PATH.get_or_init(|| example("fake-runtime", "tests/fake_runtime")).clone()
     }
 
+    /// The HTTP server of the worked example.
+    pub fn web_server() -> PathBuf {
+        static PATH: OnceLock<PathBuf> = OnceLock::new();
+        PATH.get_or_init(|| example("web-server", "examples")).clone()
+    }
+
     /// The server that generations run.
     pub fn generation_server() -> PathBuf {
         static PATH: OnceLock<PathBuf> = OnceLock::new();

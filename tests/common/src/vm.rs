@@ -30,7 +30,8 @@ fn own_binary() -> PathBuf {
 
 fn run(build: &Path, env: &[(&str, &str)], args: &[&str]) -> String {
     let mut vm = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/vm/cgv2-vm"));
-    vm.args(["--timeout", "180"]);
+    // Boot and all, on a machine that has other work.
+    vm.args(["--timeout", "600"]);
     for (name, value) in env {
         vm.args(["--env", &format!("{name}={value}")]);
     }

@@ -137,6 +137,7 @@ impl Launch<'_> {
             oom_score_adj: self.oom_score_adj.map(Decimal::new),
             report: report_writer.as_raw_fd(),
             moves_itself: false,
+            parent: Pid::this(),
         };
         // To set up another user's process.
         let _raised = privileges::raise();

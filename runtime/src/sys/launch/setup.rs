@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
 
 use super::super::child::{self, Decimal};
 use super::super::spawn::CANNOT_EXECUTE;
@@ -21,6 +22,8 @@ pub(super) struct Setup<'a> {
     pub(super) report: RawFd,
     /// It was not born in its cgroup.
     pub(super) moves_itself: bool,
+    /// This process.
+    pub(super) parent: Pid,
 }
 
 /// What the child does before it executes the program.
@@ -168,7 +171,7 @@ impl Setup<'_> {
     fn execute(&self) -> Result<std::convert::Infallible, Failure> {
         let launch = self.launch;
         if self.moves_itself {
-            self.enter_cgroup()?;
+            self.move_into_cgroup()?;
         }
         child::reset_signals();
         // SAFETY: takes nothing.
@@ -199,6 +202,19 @@ impl Setup<'_> {
             unsafe { libc::syscall(libc::SYS_execveat, fd, path.as_ptr(), args, environment, libc::AT_EMPTY_PATH) };
         check(result, Step::Execute)?;
         unreachable!("an execve does not return without an error")
+    }
+
+    /// On the way it dies with its parent, whose record says that nothing runs outside.
+    fn move_into_cgroup(&self) -> Result<(), Failure> {
+        let kill = libc::SIGKILL.unsigned_abs().into();
+        prctl(libc::PR_SET_PDEATHSIG, kill, 0, Step::EnterCgroup)?;
+        // The parent may have ended just before.
+        // SAFETY: cannot fail.
+        if unsafe { libc::getppid() } != self.parent.as_raw() {
+            return Err(Failure { step: Step::EnterCgroup, errno: Errno::ESRCH });
+        }
+        self.enter_cgroup()?;
+        prctl(libc::PR_SET_PDEATHSIG, 0, 0, Step::EnterCgroup)
     }
 
     fn enter_cgroup(&self) -> Result<(), Failure> {

@@ -178,7 +178,7 @@ fn words(kind: &str, event: &Value, state: &str) -> Option<(String, Colour)> {
         "orphan_swept" => (format!("{count} orphaned zombies were reaped"), Colour::Plain),
         "log_dropped" => (format!("{count} bytes of output could not be logged"), Colour::Red),
         "shutting_down" => ("is being ended".to_owned(), Colour::Yellow),
-        "gate" => ("asks whether to go on".to_owned(), Colour::Yellow),
+        "gate" => (gate(event), Colour::Yellow),
         "ready" => ("is ready".to_owned(), Colour::Green),
         "notified" => (message(event), Colour::Plain),
         "switched" => ("has the canonical socket now".to_owned(), Colour::Green),
@@ -187,6 +187,17 @@ fn words(kind: &str, event: &Value, state: &str) -> Option<(String, Colour)> {
         "missed" => (format!("{count} events missed: they came faster than they were read"), Colour::Yellow),
         _ => return None,
     })
+}
+
+/// A start that asks, or that was told not to go on.
+fn gate(event: &Value) -> String {
+    let build = event["generation"]["build"].as_str().map(|build| format!(" ({})", clean(build)));
+    let build = build.unwrap_or_default();
+    match (event["generation"]["message"].as_str(), event["generation"]["gate"].as_str()) {
+        (Some(reason), _) => format!("was not let start{build}: {}", one_line(reason)),
+        (None, Some("recorded")) => format!("asks whether to start{build}: it is recorded"),
+        (None, _) => format!("asks whether to start{build}: it is prepared"),
+    }
 }
 
 /// What a generation says of itself.
@@ -224,6 +235,13 @@ mod tests {
         assert_eq!(shown(&started), "18:03:37  box           container  started (pid 7)\n");
         let exited = json!({"time": time, "kind": "exited", "target": "exec-1", "pid": 7, "exit_code": 137});
         assert_eq!(shown(&exited), "18:03:37  box           exec-1     exited with status 137 (SIGKILL) (pid 7)\n");
+        let gate = json!({
+            "time": time, "kind": "gate", "target": "gen-7", "generation": {"n": 7, "build": "v2", "gate": "recorded"}
+        });
+        assert_eq!(shown(&gate), "18:03:37  box           gen-7      asks whether to start (v2): it is recorded\n");
+        let said =
+            json!({"time": time, "kind": "notified", "target": "gen-7", "generation": {"message": "STATUS=up\n"}});
+        assert_eq!(shown(&said), "18:03:37  box           gen-7      says STATUS=up\n");
         let later = json!({"time": time, "kind": "switched_over", "target": null});
         assert_eq!(shown(&later), "18:03:37  box           -          switched over\n");
     }

@@ -1,8 +1,11 @@
 //! The commands, by what they are for.
 
 mod events;
+mod generations;
 mod logs;
 mod ps;
+mod service;
+mod starts;
 mod status;
 mod streams;
 mod tell;
@@ -22,5 +25,13 @@ pub(crate) struct Entry {
 }
 
 /// All of them, in the order in which help lists them.
-pub(crate) static GROUPS: &[&[Entry]] =
-    &[ps::COMMANDS, status::COMMANDS, streams::COMMANDS, logs::COMMANDS, events::COMMANDS, tell::COMMANDS];
+pub(crate) static GROUPS: &[&[Entry]] = &[
+    ps::COMMANDS,
+    status::COMMANDS,
+    streams::COMMANDS,
+    logs::COMMANDS,
+    events::COMMANDS,
+    tell::COMMANDS,
+    starts::COMMANDS,
+    generations::COMMANDS,
+];

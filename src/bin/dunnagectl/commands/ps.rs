@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime};
 use clap::{ArgMatches, Command, arg};
 use serde_json::{Value, json};
 
-use super::Entry;
 use super::status::{command_of, container_of, processes, state};
+use super::{Entry, service};
 use crate::client::{Connection, PATIENCE};
 use crate::definition::json as json_option;
 use crate::error::{Failure, Result};
@@ -20,7 +20,7 @@ pub(super) static COMMANDS: &[Entry] = &[Entry { define, run }];
 
 fn define() -> Command {
     Command::new("ps")
-        .about("List the containers that have a control socket")
+        .about("List the containers and services that have a control socket")
         .arg(arg!(--"no-trunc" "Show ids and commands as long as they are"))
         .arg(arg!(-q --quiet "Show the ids alone"))
         .arg(json_option())
@@ -88,9 +88,11 @@ fn row(answer: &Answer, is_whole: bool) -> Vec<Cell> {
     let Ok(status) = &answer.status else {
         return vec![shown(answer.shim.id()).into(), "-".into(), Cell::coloured("no answer", Colour::Red)];
     };
-    let container = container_of(status);
+    let service = Some(&status["service"]).filter(|service| service.is_object());
+    // Of a service, what clients reach stands for it.
+    let container = service.map_or_else(|| container_of(status), service::current);
     let since = container.and_then(|process| when::since(process["started"].as_str()?, SystemTime::now()));
-    let execs = processes(status).len() - usize::from(container.is_some());
+    let execs = processes(status).len().saturating_sub(usize::from(container.is_some()));
     let pid = container.and_then(|process| process["pid"].as_i64());
     let (state, colour) = state(status);
     vec![
@@ -99,7 +101,7 @@ fn row(answer: &Answer, is_whole: bool) -> Vec<Cell> {
         Cell::coloured(&state, colour),
         since.unwrap_or_else(|| "-".to_owned()).into(),
         pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
-        execs.to_string().into(),
-        pid.map(command_of).unwrap_or_default().into(),
+        service.map_or_else(|| execs.to_string(), |_| "-".to_owned()).into(),
+        service.map_or_else(|| pid.map(command_of).unwrap_or_default(), service::summary).into(),
     ]
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::{ArgMatches, Command};
 use serde_json::Value;
 
-use super::{Entry, events};
+use super::{Entry, events, service};
 use crate::definition::{id, json as json_option};
 use crate::error::Result;
 use crate::output::{Colour, Look, clean, print, print_json, size};
@@ -18,7 +18,7 @@ pub(super) static COMMANDS: &[Entry] = &[Entry { define, run }];
 
 fn define() -> Command {
     Command::new("status")
-        .about("Show what a container's monitor knows: processes, runtimes that run, counters")
+        .about("Show what a monitor knows: processes, runtimes that run, generations, counters")
         .args([json_option(), id()])
 }
 
@@ -49,7 +49,8 @@ fn describe(status: &Value, look: Look, now: SystemTime) -> String {
             vec![number(&zombie["pid"]), ago(&zombie["first_seen"], now).into()]
         }),
     ];
-    let tables = tables.into_iter().flatten().map(|table| format!("\n{}", table.render(look)));
+    let tables = tables.into_iter().chain(service::tables(&status["service"], now));
+    let tables = tables.flatten().map(|table| format!("\n{}", table.render(look)));
     facts + &tables.collect::<String>()
 }
 
@@ -58,28 +59,29 @@ fn facts(status: &Value, look: Look, now: SystemTime) -> Vec<(&'static str, Stri
     let text = |name: &str| status[name].as_str().map(clean);
     let (state, colour) = state(status);
     let state = match container_of(status) {
-        _ if status["state"] == "ended" => {
+        _ if status["state"] == "ended" && !status["service"].is_object() => {
             look.paint(&format!("exited {}", events::exit(status["exit_code"].as_i64())), colour)
         }
         Some(process) => format!("{}, started {}", look.paint(&state, colour), ago(&process["started"], now)),
         None => look.paint(&state, colour),
     };
     let monitor = format!("pid {}, dunnage {}", status["shim_pid"], text("version").unwrap_or_default());
+    let service = service::facts(&status["service"]);
     let logs = status["logs"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let facts = [
         ("id", text("id")),
         ("name", text("name")),
         ("state", Some(state)),
         ("monitor", Some(monitor)),
-        ("bundle", text("bundle")),
+        ("bundle", text("bundle").filter(|bundle| !bundle.is_empty())),
     ];
-    let facts = facts.into_iter().chain(logs.map(|log| ("log", Some(clean(log)))));
+    let facts = facts.into_iter().chain(service).chain(logs.map(|log| ("log", Some(clean(log)))));
     let numbers = [("limits", limits(&status["limits"])), ("counters", numbers(&status["counters"]))];
     facts.chain(numbers).filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// A table of what a list has, if it has anything.
-fn table(list: &Value, headings: &[&str], row: impl Fn(&Value) -> Vec<Cell>) -> Option<Table> {
+pub(super) fn table(list: &Value, headings: &[&str], row: impl Fn(&Value) -> Vec<Cell>) -> Option<Table> {
     let rows = list.as_array().filter(|rows| !rows.is_empty())?;
     let mut table = Table::new(headings);
     for entry in rows {
@@ -88,15 +90,15 @@ fn table(list: &Value, headings: &[&str], row: impl Fn(&Value) -> Vec<Cell>) -> 
     Some(table)
 }
 
-fn word(word: &Value) -> Cell {
+pub(super) fn word(word: &Value) -> Cell {
     word.as_str().unwrap_or("-").into()
 }
 
-fn number(number: &Value) -> Cell {
+pub(super) fn number(number: &Value) -> Cell {
     number.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string()).into()
 }
 
-fn ago(time: &Value, now: SystemTime) -> String {
+pub(super) fn ago(time: &Value, now: SystemTime) -> String {
     time.as_str().and_then(|time| when::ago(time, now)).unwrap_or_default()
 }
 
@@ -133,6 +135,7 @@ pub(super) fn container_of(status: &Value) -> Option<&Value> {
 pub(super) fn state(status: &Value) -> (String, Colour) {
     let state = status["state"].as_str().unwrap_or_default();
     match (state, status["exit_code"].as_i64()) {
+        ("ended", None) if status["service"].is_object() => (state.to_owned(), Colour::Plain),
         ("ended", Some(-1) | None) => ("exited (?)".to_owned(), Colour::Red),
         ("ended", Some(0)) => ("exited (0)".to_owned(), Colour::Plain),
         ("ended", Some(code)) => (format!("exited ({code})"), Colour::Red),

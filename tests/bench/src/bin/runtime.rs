@@ -5,7 +5,8 @@
 //! least that logging takes: it reads its stdin, stamps lines and writes them to the file.
 //!
 //! Steps are words divided by semicolons: `wait` for a byte in the fifo `BENCH_GO`; `done`, a byte into `BENCH_DONE`;
-//! `lines LENGTH BYTES` of output; `cat`; `read BYTES` of stdin; `orphans COUNT`; `tick`, the time as a line each millisecond; `hang`.
+//! `lines LENGTH BYTES` of output; `cat`; `read BYTES` of stdin; `orphans COUNT`; `tick`, the time as a line each millisecond;
+//! `listen` on `DUNNAGE_SOCKET`; `crowd COUNT`, so many processes that hang; `hang`.
 
 #![no_main]
 
@@ -17,7 +18,9 @@ use std::env;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::Duration;
 
@@ -80,6 +83,9 @@ fn payload(steps: &str) -> io::Result<()> {
             ["read", bytes] => read(number(bytes)?)?,
             ["orphans", count] => orphans(number(count)?)?,
             ["tick"] => tick()?,
+            // Open until the end.
+            ["listen"] => drop(UnixListener::bind(env::var_os("DUNNAGE_SOCKET").unwrap_or_default())?.into_raw_fd()),
+            ["crowd", count] => crowd(number(count)?)?,
             ["hang"] => loop {
                 pause();
             },
@@ -147,6 +153,19 @@ fn orphans(count: usize) -> io::Result<()> {
     }
     payload("done;wait")?;
     std::process::exit(0);
+}
+
+/// So many processes that do nothing.
+fn crowd(count: usize) -> io::Result<()> {
+    for _ in 0..count {
+        // SAFETY: there is one thread.
+        if let ForkResult::Child = unsafe { fork()? } {
+            loop {
+                pause();
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes the time again and again, for whoever reads it to see how old it is.

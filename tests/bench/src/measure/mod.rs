@@ -2,6 +2,7 @@
 
 mod bytes;
 mod execs;
+mod generations;
 mod life;
 mod orphans;
 
@@ -17,7 +18,7 @@ pub(crate) struct Group {
 }
 
 /// All of them.
-pub(crate) const GROUPS: [Group; 10] = [
+pub(crate) const GROUPS: [Group; 11] = [
     Group { name: "start", measure: life::start_and_exit },
     Group { name: "runc", measure: life::with_runc },
     Group { name: "memory", measure: life::memory },
@@ -27,5 +28,6 @@ pub(crate) const GROUPS: [Group; 10] = [
     Group { name: "idle", measure: life::idle },
     Group { name: "orphans", measure: orphans::orphans },
     Group { name: "exec", measure: execs::execs },
+    Group { name: "generations", measure: generations::generations },
     Group { name: "binary", measure: life::binary },
 ];

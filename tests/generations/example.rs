@@ -1,0 +1,76 @@
+//! The worked example of docs/generations.md, as it stands.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dunnage_testing::wait::{self, Deadline};
+use dunnage_testing::{Process, Sandbox, Tool, dunnagectl};
+use nix::libc;
+
+use crate::service::cgroup_root;
+
+/// What an example that did not come to its end has left is ended with it.
+struct Leftovers {
+    sandbox: Sandbox,
+    cgroup: PathBuf,
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        let directories = fs::read_dir(self.sandbox.root()).into_iter().flatten().filter_map(Result::ok);
+        let pids = directories.filter_map(|directory| fs::read_to_string(directory.path().join("pid")).ok());
+        for shim in pids.filter_map(|pid| Process::open(pid.parse().ok()?)) {
+            shim.signal(libc::SIGKILL);
+        }
+        let gone = wait::whether(Deadline::usual(), || {
+            let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
+            let children = fs::read_dir(&self.cgroup).into_iter().flatten().filter_map(Result::ok);
+            for child in children.filter(|child| child.path().is_dir()) {
+                let _ = fs::remove_dir(child.path());
+            }
+            fs::remove_dir(&self.cgroup).is_ok() || !self.cgroup.exists()
+        });
+        assert!(gone || std::thread::panicking(), "{} cannot be removed", self.cgroup.display());
+    }
+}
+
+#[test]
+fn the_worked_example_works() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/generations.md")).unwrap();
+    let (_, example) = page.split_once("\n## A worked example\n").expect("the example");
+    let (example, _) = example.split_once("\n## ").expect("what follows it");
+    let blocks: Vec<&str> = example.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [building, rest @ ..] = &blocks[..] else { panic!("no blocks") };
+    assert!(building.contains("cargo build"), "what is built is not these: {building}");
+
+    let name = format!("dunnage-example-{}", std::process::id());
+    let left = Leftovers { sandbox: Sandbox::new(), cgroup: cgroup_root().join(&name) };
+    let script = rest.concat().replace("web-example", &name);
+    let built = dunnagectl::path();
+    let mut path = built.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", &script]).current_dir(root);
+    command.env("PATH", path).env("server", Tool::web_server()).env("TMPDIR", left.sandbox.root());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let mut rest = &*text;
+    for wanted in [
+        "done: gen-1 serves\ngeneration 1 of v42, process",
+        "nothing of gen-1 is left",
+        "done: gen-2 serves\ngeneration 2 of v43, process",
+        "gen-3 (v42) runs",
+        "generation 3 of v42, process",
+        "gen-2 is gone: nothing of it is left",
+        "undone: all is as it was, gen-3 serves",
+        "as it was\ngeneration 3 of v42, process",
+        "current   gen-3",
+    ] {
+        let (_, after) = rest.split_once(wanted).unwrap_or_else(|| panic!("{wanted:?} is not in {rest}"));
+        rest = after;
+    }
+}
