@@ -12,7 +12,7 @@ use dunnage_runtime::sys;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, stat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -46,8 +46,9 @@ impl Directory {
     pub(crate) fn is_open_to_others(&self) -> io::Result<bool> {
         let found = fstat(&self.0)?;
         let others = Mode::S_IWGRP | Mode::S_IWOTH;
-        let ours = found.st_uid == 0 || found.st_uid == nix::unistd::geteuid().as_raw();
-        Ok(!ours || Mode::from_bits_truncate(found.st_mode).intersects(others))
+        // In a user namespace the machine's root has another number, or none of its own: whoever has `/` is it.
+        let owners = [0, nix::unistd::geteuid().as_raw(), stat("/")?.st_uid];
+        Ok(!owners.contains(&found.st_uid) || Mode::from_bits_truncate(found.st_mode).intersects(others))
     }
 
     /// Its path by its descriptor, good for as long as it is held.

@@ -1,7 +1,7 @@
 //! Capabilities: none in effect while a container runs, and all of them where they are needed.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use dunnage_testing::wait::{self, Deadline};
@@ -87,5 +87,60 @@ fn what_is_another_users_is_still_signalled_and_written() {
     let exit = exits.join(sandbox.id());
     assert_eq!(wait::file_exists(&exit, Deadline::usual()), b"143");
     assert_eq!(fs::read(persist.join("exit")).expect("an exit file"), b"143");
+    monitor.end();
+}
+
+#[test]
+fn exit_files_in_directories_of_another_user_are_synced_also_without_a_process_for_it() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(3)]));
+    let [exits, persist] = ["exits-of-user", "persist-of-user"].map(|name| private_directory(&sandbox, name));
+    let trace = sandbox.root().join("trace");
+    // The first that a process forks are the shim that stays, the runtime, and the container.
+    let refuse = "-e trace=fork,clone,openat,open -e inject=fork,clone:error=EAGAIN:when=2";
+    let mut monitor = sandbox
+        .monitor(&Tool::under_test())
+        .option("--exit-dir", &exits)
+        .option("--persist-dir", &persist)
+        .through(&format!("exec strace -f -qq -o {} {refuse}", trace.display()))
+        .start();
+    monitor.pid();
+    monitor.end();
+    let trace = fs::read_to_string(trace).expect("a trace");
+    assert!(trace.contains("INJECTED"), "{trace}");
+    let opened: Vec<&str> = trace.lines().filter(|line| line.contains("\".\", O_RDONLY")).collect();
+    assert!(opened.len() == 2 && !opened.iter().any(|line| line.contains(" = -1")), "{opened:?}");
+}
+
+/// Gives the user a directory and all that is in it.
+fn give_away(path: &Path) {
+    lchown(path, Some(USER), Some(USER)).expect("a user's file");
+    for entry in fs::read_dir(path).into_iter().flatten() {
+        give_away(&entry.expect("an entry").path());
+    }
+}
+
+/// As a user's Podman calls it: root in there is the user, and the machine's root nobody who has a number.
+#[test]
+fn in_a_user_namespace_links_of_the_machines_root_are_followed() {
+    let sandbox = Sandbox::with(&Script::new([Step::out("hello\n"), Step::Exit(3)]));
+    let [shim, runtime] = ["dunnage", "runtime"].map(|name| sandbox.root().join(name));
+    // Where they are built, another user may not come.
+    fs::copy(Tool::under_test().path, &shim).expect("a copy");
+    fs::copy(Tool::fake_runtime(), &runtime).expect("a copy");
+    give_away(sandbox.root());
+    // As `/dev/stdout` is one.
+    let dev = sandbox.root().join("dev");
+    fs::create_dir(&dev).expect("a directory");
+    symlink(sandbox.log(), dev.join("log")).expect("a link");
+    let user = format!("setpriv --reuid {USER} --regid {USER} --clear-groups unshare --user --map-root-user");
+    let monitor = sandbox
+        .monitor(&Tool { name: "dunnage", path: shim })
+        .option("-r", &runtime)
+        .option("-l", format!("k8s-file:{}", dev.join("log").display()))
+        .through(&format!("exec {user}"))
+        .start();
+    assert_eq!(monitor.stderr(), "");
+    assert_eq!(monitor.exit_code(), "3");
+    assert!(fs::read_to_string(sandbox.log()).expect("a log").ends_with(" stdout F hello\n"));
     monitor.end();
 }

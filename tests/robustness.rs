@@ -78,6 +78,19 @@ fn r22_a_disk_that_does_not_answer_keeps_no_shim() {
 }
 
 #[test]
+fn an_exit_file_that_cannot_be_synced_does_not_keep_the_other_from_it() {
+    let sandbox = Sandbox::with(&Script::new([Step::Exit(3)]));
+    let trace = sandbox.root().join("trace");
+    let fail = format!("exec strace -f -qq -o {} -e trace=fsync -e inject=fsync:error=EIO:when=1", trace.display());
+    let mut monitor = sandbox.monitor(&Tool::under_test()).through(&fail).start();
+    monitor.pid();
+    monitor.end();
+    let trace = fs::read_to_string(trace).expect("a trace");
+    // The first file; the second and its directory.
+    assert_eq!(trace.lines().filter(|line| line.contains("fsync(")).count(), 3, "{trace}");
+}
+
+#[test]
 fn the_exit_code_is_written_although_clients_want_every_descriptor() {
     let sandbox = Sandbox::with(&Script::new([Step::Spawn(vec![Step::Hang]), Step::wait("end"), Step::Exit(7)]));
     let [end, ran] = ["end", "ran"].map(|name| sandbox.event(name));

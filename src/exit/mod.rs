@@ -27,7 +27,8 @@ impl ExitFiles {
 
     /// Makes them durable, which may take as long as the disk does. The caller may have removed them by now.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(CommittedFile::sync)
+        // One does not keep the other from it.
+        self.0.iter().map(CommittedFile::sync).fold(Ok(()), Result::and)
     }
 
     /// What [`ExitFiles::sync`] needs.

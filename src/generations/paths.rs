@@ -1,6 +1,7 @@
 //! The names of a service's sockets and fifos (G1, G2).
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use dunnage_runtime::generation::Number;
@@ -69,6 +70,13 @@ impl Places {
     /// The name of a private bundle in the run directory, such as `web.g7.bundle`.
     pub(crate) fn bundle(&self, whose: &str) -> OsString {
         with_suffix(&self.service, &format!(".{whose}.bundle"))
+    }
+
+    /// Whose private bundle has that name, if one has.
+    pub(crate) fn whose_bundle(&self, name: &OsStr) -> Option<String> {
+        let rest = name.as_bytes().strip_prefix(self.service.as_bytes())?;
+        let whose = rest.strip_prefix(b".")?.strip_suffix(b".bundle")?;
+        String::from_utf8(whose.to_vec()).ok()
     }
 
     /// The name of a fifo in the run directory, such as `web.g7.stdout`, beside which the container sees nothing.

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use dunnage_runtime::event_loop::Interest;
+use dunnage_runtime::privileges;
 use dunnage_runtime::sys::{Answer, Task};
 use log::warn;
 
@@ -47,6 +48,7 @@ impl Monitor {
             self.end_with(Ending::Syncing { task, until, end });
         } else {
             // No descriptor or no process is to be had for it.
+            let _raised = privileges::raise();
             report(unsynced.sync().map(drop));
             self.go_on_to_command(&end, now);
         }

@@ -133,6 +133,7 @@ impl Shim {
     /// A process or a call has ended. Whether it was one of a container's creation or deletion.
     pub(super) fn handle_runtime(&mut self, outcome: &Outcome, now: Instant) -> bool {
         if let Some(position) = self.deletions.iter().position(|(_, deletion)| deletion.handle(outcome)) {
+            let _raised = dunnage_runtime::privileges::raise();
             let (role, _) = self.deletions.swap_remove(position);
             self.remove_bundle(role);
             self.go_on_preparing(role, now);
@@ -278,6 +279,18 @@ impl Shim {
         }
     }
 
+    /// Has the runtime forget what an earlier shim had no time for: what the record knows nothing of any more.
+    pub(super) fn delete_forgotten(&mut self, now: Instant) {
+        let Layout::Nested(places, _) = &self.config.service.layout else { return };
+        // Without the directory there is nothing in it either.
+        let names = std::fs::read_dir(&places.run_dir).into_iter().flatten().filter_map(Result::ok);
+        let roles = names.filter_map(|entry| places.whose_bundle(&entry.file_name()).and_then(|name| named(&name)));
+        let record = self.generations.record();
+        for role in roles.filter(|&role| record.run(role).is_none() && !self.is_deleting(role)).collect::<Vec<_>>() {
+            self.delete_container(role, now);
+        }
+    }
+
     /// Whether the container of an earlier one in that role is still being deleted.
     pub(super) fn is_deleting(&self, role: Role) -> bool {
         self.deletions.iter().any(|&(its, _)| its == role)
@@ -289,5 +302,13 @@ impl Shim {
         if let Err(error) = bundle::remove(&directories.run, &name) {
             warn!("the bundle {} stays: {error}", name.display());
         }
+    }
+}
+
+/// Whose short name it is.
+fn named(short_name: &str) -> Option<Role> {
+    match short_name.strip_prefix('g') {
+        Some(digits) => digits.parse().ok().and_then(Number::new).map(Role::Generation),
+        None => (short_name == "sidecar").then_some(Role::Sidecar),
     }
 }

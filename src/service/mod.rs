@@ -145,6 +145,7 @@ impl Shim {
         });
         // Before anybody is answered (G29).
         shim.settle(now);
+        shim.delete_forgotten(now);
         privileges::lay_down();
         sys::give_back_memory();
         Ok(shim)

@@ -243,6 +243,13 @@ fn g29_a_container_outlives_its_shim(runtime: Runtime) {
     assert_eq!((&status["state"], &status["pid"]), (&json!("running"), &started["pid"]), "{status}");
     client.ask("say after\\n");
     service.await_log("after");
+    // One that had no time to have the runtime forget what it knew nothing of any more.
+    shim.kill();
+    let forgotten = service.path("run/web.g3.bundle");
+    fs::create_dir(&forgotten).unwrap();
+    let shim = service.start();
+    wait::eventually(Deadline::usual(), "the forgotten bundle removed", || !forgotten.exists());
+    assert!(service.path("run/web.g7.bundle").exists());
     let gone = shim.call("KillGeneration", &json!({"n": 7, "timeout_ms": 60_000}));
     assert_eq!(gone["outcome"], "gone");
     is_clean(&service, runtime.path());

@@ -37,7 +37,7 @@ pub struct BroadcastId(u32);
 pub struct Broadcasted {
     /// Which.
     pub id: BroadcastId,
-    /// Whether the child was still there. If not, nobody was signalled.
+    /// Whether the child was still there, and to be seen in /proc. If not, nobody was signalled.
     pub reached: bool,
 }
 
@@ -137,11 +137,14 @@ impl Driver {
         if broadcast.tree.is_none() {
             // It may have been reaped since.
             let Some(root) = self.find(role).map(|process| process.pid) else { return Walk::Settled };
-            info!("{signal} to process {root} and all below it");
-            if stops {
-                self.signal(role, Signal::SIGSTOP);
-            }
             broadcast.tree = Tree::new(root, if stops { Way::Stop } else { Way::Look });
+            // Without it nobody else is found either, and nobody would have what was stopped go on.
+            if broadcast.tree.is_some() {
+                info!("{signal} to process {root} and all below it");
+                if stops {
+                    self.signal(role, Signal::SIGSTOP);
+                }
+            }
         }
         let Some(tree) = &mut broadcast.tree else { return Walk::Settled };
         if !broadcast.found {

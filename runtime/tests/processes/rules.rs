@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::driver::StartError;
+use dunnage_runtime::driver::{Broadcasted, StartError};
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout, Timing};
 use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
-use super::shim::{CREATE, EXEC, Shim, short, state_of, zombies};
+use super::shim::{CREATE, EXEC, Shim, short, state_of, time_on_cpu, zombies};
 
 macro_rules! rules {
     ($($name:ident),* $(,)?) => {
@@ -35,6 +35,7 @@ rules! {
     r9_a_signal_to_all_of_an_exec_leaves_the_container_alone,
     r9_sigkill_to_all_leaves_nothing_of_what_forks_all_the_time,
     r9_a_signal_to_all_reaches_processes_of_other_users,
+    r9_a_signal_to_all_that_cannot_be_found_stops_nobody,
     r10_a_stranger_is_neither_accepted_nor_killed,
     r11_a_status_that_another_reaped_comes_from_the_kernel,
     r11_a_status_that_nobody_reaps_is_unknown,
@@ -269,6 +270,18 @@ fn r9_a_signal_to_all_reaches_processes_of_other_users() {
     }
 }
 
+fn r9_a_signal_to_all_that_cannot_be_found_stops_nobody() {
+    let mut shim = Shim::new(short());
+    let (container, pid) = shim.started(CREATE, LIVES);
+    // The mounts are the test's own.
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none", "/proc"]).status().unwrap().success());
+    let id = shim.driver.signal_all(Instant::now(), container, Signal::SIGKILL).unwrap();
+    shim.driver.handle_timeout(&shim.event_loop, Instant::now());
+    assert_eq!(shim.driver.poll_broadcast(), Some(Broadcasted { id, reached: false }));
+    assert!(Command::new("umount").args(["--no-mtab", "/proc"]).status().unwrap().success());
+    assert_ne!(state_of(pid), Some('T'));
+}
+
 /// A runtime's script: a process with so many children that do nothing, all of them there before its PID is.
 fn parent_of(count: u32) -> String {
     let child = "( read nothing < $D/fifo ) &";
@@ -296,12 +309,13 @@ fn r22_many_execs_killed_at_once_share_a_turn() {
     let execs: Vec<ChildId> = (0..32).map(|_| shim.started(EXEC, tree).0).collect();
     shim.run_until("all are there", || living() == 32 * 41);
     shim.longest_round = Duration::ZERO;
-    let began = Instant::now();
+    let (began, ran) = (Instant::now(), time_on_cpu());
     for exec in &execs {
         shim.driver.cancel_child(&shim.event_loop, Instant::now(), *exec);
     }
-    // What is asked for in one turn is begun in it.
-    assert!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+    // What is asked for in one turn is begun in it. What else the machine does is not its fault.
+    let ran = time_on_cpu().saturating_sub(ran);
+    assert!(ran < ms(100), "{ran:?}");
     for _ in &execs {
         timed_out(&mut shim);
     }

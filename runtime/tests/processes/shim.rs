@@ -229,7 +229,7 @@ pub(crate) fn state_of(pid: Pid) -> Option<char> {
 }
 
 /// How long this thread has run so far (`/proc/PID/schedstat`).
-fn time_on_cpu() -> Duration {
+pub(crate) fn time_on_cpu() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }

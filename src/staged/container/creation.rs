@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::call::{Caller, Container};
 use super::log::last_error;
-use super::membership::cgroup_of;
+use crate::cgroup::{Cgroup, Controller, Version};
 use crate::staged::{NotStarted, Started};
 
 /// What a creation goes on in.
@@ -157,11 +157,12 @@ impl Creation {
         cx: &mut Context<'_, S>,
         process: Process,
     ) -> Option<Created> {
-        let checked = match cgroup_of(process.pid) {
-            Ok(cgroup) if cgroup.is_within(&self.cgroup) => Ok(()),
-            Ok(cgroup) => Err(format!(
-                "{} has put the container into cgroup {cgroup}, not {}: is it told to use another cgroup manager?",
+        let checked = match Cgroup::of(process.pid.as_raw(), Controller::Pids) {
+            Ok(found) if is_within(found.as_ref(), &self.cgroup) => Ok(()),
+            Ok(found) => Err(format!(
+                "{} has put the container into cgroup {}, not {}: is it told to use another cgroup manager?",
                 cx.caller.runtime.path.display(),
+                found.map(|found| found.path).unwrap_or_default().display(),
                 self.cgroup
             )),
             Err(error) => Err(format!("cannot tell which cgroup process {} is in: {error}", process.pid)),
@@ -208,6 +209,11 @@ impl Creation {
     }
 }
 
+/// Whether it is that cgroup, or one below it.
+fn is_within(found: Option<&Cgroup>, cgroup: &str) -> bool {
+    found.is_some_and(|found| found.version == Version::V2 && found.path.starts_with(cgroup))
+}
+
 fn failed(reason: String) -> Created {
     Created { result: Err(NotStarted::Failed(reason)), start_time: None, ended: None }
 }
@@ -218,5 +224,22 @@ pub(super) fn end_of(outcome: &Outcome) -> Option<(ChildId, ExitStatus)> {
         Outcome::Exited { child, status } => Some((child, status)),
         Outcome::TimedOut { child, .. } => Some((child, ExitStatus::Unknown)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g3_only_its_own_cgroup_and_those_below_are_a_generations() {
+        let within = |text: &str| is_within(Cgroup::parse(text.as_bytes(), Controller::Pids).as_ref(), "/web/gen-7");
+        assert!(within("0::/web/gen-7\n"));
+        assert!(within("12:memory:/x\n0::/web/gen-7/container\n"));
+        for elsewhere in
+            ["0::/\n", "0::/web\n", "0::/web/gen-70\n", "0::/system.slice/web/gen-7\n", "0::\n", "4:pids:/web/gen-7\n"]
+        {
+            assert!(!within(elsewhere), "{elsewhere}");
+        }
     }
 }

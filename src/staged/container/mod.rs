@@ -7,7 +7,6 @@ mod deletion;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod log;
-mod membership;
 
 pub(crate) use call::{Caller, Container};
 pub(crate) use creation::{Context, Created, Creation};

@@ -194,12 +194,12 @@ pub(crate) fn steps(bench: &Bench, shim: &Shim<'_>, unit: Unit, count: usize) ->
     counts
 }
 
-/// Goes on until `done` was seen and nothing happens any more.
+/// Goes on until `done` was seen and the process sleeps. On a loaded machine it may want to run for long before it does.
 fn until_quiet(counter: &mut Counter, pid: Pid, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     let mut seen = false;
     let mut last = begin;
-    while !seen || last.elapsed() < QUIET {
+    while !seen || last.elapsed() < QUIET || !sleeps(pid) {
         match waitpid(pid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).expect("a monitor to count") {
             WaitStatus::StillAlive => {
                 if !seen && done() {
@@ -214,4 +214,8 @@ fn until_quiet(counter: &mut Counter, pid: Pid, mut done: impl FnMut() -> bool) 
         }
         assert!(begin.elapsed() < BOUND, "the monitor does not rest");
     }
+}
+
+fn sleeps(pid: Pid) -> bool {
+    dunnage_testing::status(Path::new(&format!("/proc/{pid}"))).is_ok_and(|status| status["State"].starts_with('S'))
 }
