@@ -207,6 +207,16 @@ mod tests {
     }
 
     #[test]
+    fn k1_a_socket_that_the_last_child_of_a_killed_shim_holds_is_waited_for() {
+        let scratch = Scratch::new();
+        let held = UnixListener::bind(scratch.socket()).unwrap();
+        // Let go once somebody has found that it still answers.
+        let child = thread::spawn(move || drop(held.accept().unwrap()));
+        let (_file, _listener) = SocketFile::create(&scratch.socket()).unwrap();
+        child.join().unwrap();
+    }
+
+    #[test]
     fn k1_what_is_no_socket_stays() {
         let scratch = Scratch::new();
         let things: [&dyn Fn(&Path); 3] =

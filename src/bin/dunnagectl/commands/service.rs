@@ -96,7 +96,6 @@ fn state(state: &Value) -> Cell {
         "running" => Colour::Green,
         "starting" => Colour::Yellow,
         "unproven" => Colour::Red,
-        "empty" | "refused" => Colour::Faint,
         _ => Colour::Plain,
     };
     Cell::coloured(state, colour)
