@@ -18,7 +18,7 @@ mod limits {
     pub(super) const MIB_CALLS: f64 = 45.0;
     pub(super) const IDLE_KIB: f64 = 70.0;
     pub(super) const GROWN_KIB: f64 = 32.0;
-    pub(super) const BINARY_MIB: f64 = 1.25;
+    pub(super) const BINARY_MIB: f64 = 1.5;
 }
 
 const LINE: usize = 100;
