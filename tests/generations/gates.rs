@@ -112,6 +112,22 @@ fn g6_silence_shuts_the_gate_and_so_does_an_answer_on_the_starts_own_connection(
 }
 
 #[test]
+fn g20_a_kill_while_a_start_waits_for_its_gate_ends_the_start() {
+    let service = Service::new();
+    let shim = service.start();
+    for second in [false, true] {
+        let (mut caller, token) = gated(&shim, "Stage", stage(&service, 1, "b1"));
+        if second {
+            at_second(&shim, &mut caller, &token);
+        }
+        assert_eq!(shim.call("KillGeneration", &json!({"n": 1, "timeout_ms": 10_000}))["outcome"], "gone");
+        assert_eq!(outcome(&caller.answer()).unwrap_err().0, "LaunchRefused");
+        nothing_is_left(&service);
+        assert_eq!(shim.refusal("AnswerGate", &json!({"token": token, "proceed": true})).0, "NotFound");
+    }
+}
+
+#[test]
 fn g3_a_second_start_of_a_number_is_busy_while_the_first_is_in_progress() {
     let service = Service::new();
     let shim = service.start();

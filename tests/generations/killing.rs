@@ -79,6 +79,10 @@ fn g20_a_leader_that_is_not_reaped_is_left_and_named() {
     assert!(parameters["reason"].as_str().unwrap().contains("which was not reaped"), "{parameters}");
     let status = shim.generation(1);
     assert_eq!(status["killing"], true, "{status}");
+    // What is being killed is not switched to.
+    let (error, parameters) = shim.refusal("Switch", &json!({"n": 1}));
+    assert_eq!(error, "NotSwitchable", "{parameters}");
+    assert!(!service.canonical().exists());
     nix::sys::wait::waitpid(traced, None).unwrap();
     assert_eq!(shim.call("KillGeneration", &json!({"n": 1, "timeout_ms": 10_000}))["outcome"], "gone");
 }

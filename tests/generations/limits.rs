@@ -104,6 +104,23 @@ fn g11_the_parent_gets_both_and_g12_is_restored_once_one_is_gone() {
 
 #[test]
 #[ignore = "run by in_a_virtual_machine"]
+fn g20_a_fork_bomb_is_held_by_its_limit_and_killed() {
+    let service = limited();
+    // By this name it takes its first argument for what it is to be.
+    fs::copy("/bin/busybox", service.path("builds").join("busybox")).unwrap();
+    let bomb = "bomb() { bomb | bomb & }; while :; do bomb; done";
+    service.build_with("busybox", &json!({"args": ["sh", "-c", bomb], "tier": tier(256 * MIB, 64)}));
+    let shim = service.start();
+    shim.stage(&service, 1, "busybox");
+    let child = service.child("gen-1");
+    wait::eventually(wait::Deadline::usual(), "the limit to be reached", || limit(&child, "pids.events") != "max 0");
+    assert_eq!(shim.call("KillGeneration", &json!({"n": 1, "timeout_ms": 30_000}))["outcome"], "gone");
+    assert_eq!(service.pids_in("gen-1"), [0; 0]);
+    wait::eventually(wait::Deadline::usual(), "its cgroup to go", || !child.exists());
+}
+
+#[test]
+#[ignore = "run by in_a_virtual_machine"]
 fn g12_lowering_never_kills_and_the_error_gives_both_numbers() {
     let service = limited();
     let left = service.path("left");
