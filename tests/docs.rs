@@ -29,7 +29,10 @@ fn files(directory: &str, extension: &str) -> Vec<PathBuf> {
 }
 
 fn sources() -> Vec<PathBuf> {
-    ["src", "runtime/src", "runtime/tests", "tests"].iter().flat_map(|directory| files(directory, "rs")).collect()
+    ["src", "records/src", "runtime/src", "runtime/tests", "tests"]
+        .iter()
+        .flat_map(|directory| files(directory, "rs"))
+        .collect()
 }
 
 fn pages() -> Vec<PathBuf> {

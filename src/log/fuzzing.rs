@@ -12,11 +12,10 @@ use nix::unistd::gettid;
 use super::append::{Appender, Target};
 pub(crate) use super::journald::fuzzing::journal_entries;
 use super::k8s_file::K8sFile;
-use super::record::{Batch, Pieces, TEXT_MAX};
-use super::stamp::{FLAG_AT, PREFIX_LEN, Prefix};
 use crate::cli::K8sFileOptions;
 use crate::fuzzing::Input;
 use crate::stream::Stream;
+use dunnage_records::{Batch, FLAG_AT, PREFIX_LEN, Pieces, Prefix, TEXT_MAX};
 
 /// One that tests look for: its stream, whether it is a whole line or the last piece of one, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]

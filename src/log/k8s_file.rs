@@ -10,11 +10,11 @@ use nix::errno::Errno;
 
 use super::file::{LogFile, Rules};
 use super::loss::{Loss, Totals};
-use super::record::{Batch, Pieces, RECORD_MAX};
 use super::stamp::Stamp;
 use crate::buffer::Buffer;
 use crate::cli::K8sFileOptions;
 use crate::stream::Stream;
+use dunnage_records::{Batch, Pieces, RECORD_MAX};
 
 /// How many bytes of records are written at once: few writes, and still a part of the processor's cache.
 const BUFFER_SIZE: NonZeroUsize = NonZeroUsize::new(128 * 1024).unwrap();

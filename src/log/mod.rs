@@ -2,7 +2,6 @@
 
 mod append;
 mod backups;
-mod copy;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -10,7 +9,6 @@ mod journald;
 mod k8s_file;
 mod loss;
 mod place;
-mod record;
 mod stamp;
 #[cfg(test)]
 mod testing;

@@ -2,22 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use dunnage_records::Prefix;
 use dunnage_runtime::sys::utc_offset;
 
 use crate::stream::Stream;
 
-/// The length of a [`Prefix`]: both streams have names of six letters.
-pub(super) const PREFIX_LEN: usize = 45;
-
-/// The start of a record; its flag is `F` until the record says otherwise.
-pub(super) type Prefix = [u8; PREFIX_LEN];
-
 /// The length of the time in it.
 const TIME_LEN: usize = 35;
 
-/// Where the flag stands in a prefix.
-pub(super) const FLAG_AT: usize = 43;
-
+// Both streams have names of six letters.
 const TEMPLATE: &Prefix = b"0000-00-00T00:00:00.000000000+00:00 stdout F ";
 const QUARTER: i64 = 15 * 60;
 const DAY: i64 = 24 * 60 * 60;
@@ -122,6 +115,8 @@ fn date(days: i64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use dunnage_records::FLAG_AT;
+
     use super::*;
 
     fn stamp(seconds: u64, nanos: u32, offset: i64) -> String {

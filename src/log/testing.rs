@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
-use super::record::TEXT_MAX;
-use super::stamp::PREFIX_LEN;
+use dunnage_records::{PREFIX_LEN, TEXT_MAX};
 
 /// A directory that goes with its test.
 pub(super) struct Scratch(PathBuf);

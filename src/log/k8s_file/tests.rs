@@ -13,10 +13,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use super::super::record::TEXT_MAX;
-use super::super::stamp::PREFIX_LEN;
 use super::super::testing::{Records, Scratch};
 use super::*;
+use dunnage_records::{PREFIX_LEN, TEXT_MAX};
 
 use Stream::{Stderr, Stdout};
 

@@ -11,7 +11,7 @@
 #![no_main]
 
 // The bare loop copies as dunnage does.
-#[path = "../../../../src/log/copy.rs"]
+#[path = "../../../../records/src/copy.rs"]
 mod copy;
 
 use std::env;

@@ -1,34 +1,51 @@
-//! From output to records: pure code.
+//! From output to records: pure code, and all that a line of output costs. A crate of its own so that it is compiled for
+//! speed, and all else for size.
+
+#![forbid(unsafe_code)]
+
+mod copy;
 
 use memchr::memchr;
 
-use super::copy::copy;
-use super::stamp::{FLAG_AT, PREFIX_LEN, Prefix};
+use copy::copy;
+
+/// The length of a [`Prefix`].
+pub const PREFIX_LEN: usize = 45;
+
+/// The start of a record; its flag is `F` until the record says otherwise.
+pub type Prefix = [u8; PREFIX_LEN];
+
+/// Where the flag stands in a prefix.
+pub const FLAG_AT: usize = 43;
 
 /// The most text a record holds.
-pub(super) const TEXT_MAX: usize = 16 * 1024;
+pub const TEXT_MAX: usize = 16 * 1024;
 
 /// The longest record.
-pub(super) const RECORD_MAX: usize = PREFIX_LEN + TEXT_MAX + 1;
+pub const RECORD_MAX: usize = PREFIX_LEN + TEXT_MAX + 1;
 
 /// Output as the pieces that become one record each: lines with their newline, and pieces of lines without.
-#[derive(Clone)]
-pub(super) struct Pieces<'a> {
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Pieces<'a> {
-    pub(super) fn new(output: &'a [u8]) -> Self {
+    /// All of `output`.
+    #[must_use]
+    pub fn new(output: &'a [u8]) -> Self {
         Self { rest: output }
     }
 
     /// What has not been taken yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// The length of the record of the next piece.
-    pub(super) fn next_record_len(&self) -> Option<usize> {
+    #[must_use]
+    pub fn next_record_len(&self) -> Option<usize> {
         self.peek().map(Piece::record_len)
     }
 
@@ -58,15 +75,16 @@ impl<'a> Iterator for Pieces<'a> {
 }
 
 /// The text of one record.
-#[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
     text: &'a [u8],
     is_line: bool,
 }
 
 impl Piece<'_> {
     /// Whether a newline ends it.
-    pub(super) fn is_line(self) -> bool {
+    #[must_use]
+    pub fn is_line(self) -> bool {
         self.is_line
     }
 
@@ -76,7 +94,8 @@ impl Piece<'_> {
 }
 
 /// Whole records in a buffer, to be written at once.
-pub(super) struct Batch<'b> {
+#[derive(Debug)]
+pub struct Batch<'b> {
     buffer: &'b mut [u8],
     len: usize,
     /// How many of the records are the ends of lines.
@@ -84,12 +103,14 @@ pub(super) struct Batch<'b> {
 }
 
 impl<'b> Batch<'b> {
-    pub(super) fn new(buffer: &'b mut [u8]) -> Self {
+    /// An empty one.
+    #[must_use]
+    pub fn new(buffer: &'b mut [u8]) -> Self {
         Self { buffer, len: 0, lines: 0 }
     }
 
     /// Adds records of `pieces` as long as they fit.
-    pub(super) fn fill(&mut self, prefix: &Prefix, pieces: &mut Pieces) {
+    pub fn fill(&mut self, prefix: &Prefix, pieces: &mut Pieces) {
         // All that a line costs is here: what goes on from line to line is kept in registers.
         let mut left = pieces.clone();
         let mut room = &mut self.buffer[self.len..];
@@ -112,11 +133,15 @@ impl<'b> Batch<'b> {
         self.lines += lines;
     }
 
-    pub(super) fn lines(&self) -> usize {
+    /// How many of the records are the ends of lines.
+    #[must_use]
+    pub fn lines(&self) -> usize {
         self.lines
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// The records.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.len]
     }
 }
