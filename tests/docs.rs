@@ -257,7 +257,7 @@ fn the_design_names_all_parts() {
 fn every_fuzz_target_is_described_and_has_a_corpus() {
     let mut targets = BTreeSet::new();
     for list in ["src/fuzzing/mod.rs", "runtime/src/fuzzing.rs"].map(read) {
-        let lines = list.split("\ntargets! {\n").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        let lines = list.split("fuzz_targets! {\n").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
         targets.extend(lines.lines().map(|line| identifier(line.trim_start()).to_owned()));
     }
     assert!(targets.len() > 20, "{targets:?} are few: are they still found?");

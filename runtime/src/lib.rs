@@ -9,7 +9,6 @@ pub mod cgroup;
 pub mod deadlines;
 pub mod driver;
 pub mod event_loop;
-#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod generation;

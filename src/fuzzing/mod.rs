@@ -12,25 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub(crate) use input::Input;
 
-macro_rules! targets {
-    ($($name:ident: $run:path,)*) => {
-        /// The names, which their corpora have as well, and what reads an input.
-        pub const TARGETS: &[(&str, fn(&[u8]))] = &[$((stringify!($name), $run)),*];
-
-        /// Each with its corpus.
-        #[cfg(test)]
-        mod replay {
-            $(
-                #[test]
-                fn $name() {
-                    dunnage_testing::fuzz::replay(stringify!($name), $run);
-                }
-            )*
-        }
-    };
-}
-
-targets! {
+dunnage_runtime::fuzz_targets! {
     messages: crate::fuzzing::messages::messages,
     options: crate::cli::fuzzing::options,
     option_numbers: crate::cli::fuzzing::numbers,
