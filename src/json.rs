@@ -26,6 +26,11 @@ impl Wrong {
         Self { key: key.to_owned(), why: why.into() }
     }
 
+    /// A field that must be there is not.
+    pub(crate) fn missing(key: &str) -> Self {
+        Self::new(key, "is missing")
+    }
+
     /// Its value, by serde's words.
     pub(crate) fn of_value(key: &str, error: &serde_json::Error) -> Self {
         let text = error.to_string();
@@ -90,6 +95,12 @@ impl<'a> Fields<'a> {
         serde_json::from_slice(json)
     }
 
+    /// What `read` makes of all of them.
+    pub(crate) fn whole<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+        let value = read(&mut self)?;
+        self.end().map(|()| value)
+    }
+
     /// A field that may be missing.
     pub(crate) fn optional<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, Wrong> {
         let position = self.0.iter().position(|(known, _)| known == name);
@@ -102,7 +113,7 @@ impl<'a> Fields<'a> {
 
     /// A field that must be there.
     pub(crate) fn required<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, Wrong> {
-        self.optional(name)?.ok_or_else(|| Wrong::new(name, "is missing"))
+        self.optional(name)?.ok_or_else(|| Wrong::missing(name))
     }
 
     /// The text of an object.
@@ -117,9 +128,8 @@ impl<'a> Fields<'a> {
         name: &str,
         read: impl FnOnce(&mut Fields<'a>) -> Result<T, Wrong>,
     ) -> Result<Option<T>, Wrong> {
-        let Some(mut fields) = self.optional::<Fields<'a>>(name)? else { return Ok(None) };
-        let whole = read(&mut fields).and_then(|value| fields.end().map(|()| value));
-        whole.map(Some).map_err(|wrong| wrong.within(name))
+        let Some(fields) = self.optional::<Fields<'a>>(name)? else { return Ok(None) };
+        fields.whole(read).map(Some).map_err(|wrong| wrong.within(name))
     }
 
     /// Milliseconds: seven weeks at most, and never none, which some take for no limit and others for no time.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use dunnage_runtime::cgroup::Name;
-use dunnage_runtime::generation::{Cgroup, Number, Numbers, Process, Progress, Record, Role, Run, Sidecar, Tier};
+use dunnage_runtime::generation::{Cgroup, Number, Numbers, Process, Progress, Record, Role, Run, Sidecar};
 use nix::unistd::{Gid, Uid};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ pub(crate) fn encode(service: &str, record: &Record, particulars: &BTreeMap<Role
         "holds": holds,
         "current": record.current.map(Number::get),
         "switching": record.switching.map(Number::get),
-        "parent": record.parent.as_ref().map(encode_tier),
+        "parent": record.parent.as_ref().map(tier::encode),
         "generations": generations,
         "worker": record.worker.as_ref().map(|its| run(Role::Worker, its)),
         "sidecar": sidecar,
@@ -79,7 +79,7 @@ fn encode_run(run: &Run, particulars: Option<&Particulars>) -> Value {
         "build": run.build,
         "staged_path": run.staged.as_ref().map(|path| path.to_string_lossy()),
         "digest": run.digest,
-        "tier": encode_tier(&run.tier),
+        "tier": tier::encode(&run.tier),
         "state": state,
         "pid": process.map(|process| process.pid),
         "start_time": process.map(|process| process.start_time),
@@ -89,14 +89,10 @@ fn encode_run(run: &Run, particulars: Option<&Particulars>) -> Value {
     })
 }
 
-fn encode_tier(tier: &Tier) -> Value {
-    tier::KEYS.iter().zip(tier::limits(tier)).map(|(key, limit)| ((*key).to_owned(), json!(limit))).collect()
-}
-
 /// What a text says, if it is the record of that service.
 pub(crate) fn decode(service: &str, text: &[u8]) -> Result<Kept, String> {
-    let mut fields = Fields::parse(text).map_err(|error| error.to_string())?;
-    read(&mut fields, service).and_then(|kept| fields.end().map(|()| kept)).map_err(|wrong| wrong.to_string())
+    let fields = Fields::parse(text).map_err(|error| error.to_string())?;
+    fields.whole(|fields| read(fields, service)).map_err(|wrong| wrong.to_string())
 }
 
 fn read(fields: &mut Fields<'_>, service: &str) -> Result<Kept, Wrong> {
@@ -117,9 +113,9 @@ fn read(fields: &mut Fields<'_>, service: &str) -> Result<Kept, Wrong> {
     for number in fields.required::<Vec<u64>>("refused")? {
         kept.record.refused.insert(to_number("refused", number)?);
     }
-    for mut hold in fields.required::<Vec<Fields<'_>>>("holds")? {
-        kept.record.holds.insert(hold.required("build")?, hold.required("reason")?);
-        hold.end()?;
+    for hold in fields.required::<Vec<Fields<'_>>>("holds")? {
+        let (build, reason) = hold.whole(|hold| Ok((hold.required("build")?, hold.required("reason")?)))?;
+        kept.record.holds.insert(build, reason);
     }
     kept.record.current = number(fields, "current")?;
     kept.record.switching = number(fields, "switching")?;
@@ -136,7 +132,7 @@ fn read(fields: &mut Fields<'_>, service: &str) -> Result<Kept, Wrong> {
     kept.record.worker = read_run(fields, "worker", Role::Worker, &mut kept.particulars)?;
     let particulars = &mut kept.particulars;
     kept.record.sidecar = fields.nested("sidecar", |fields| {
-        let of = number(fields, "n")?.ok_or_else(|| Wrong::new("n", "is missing"))?;
+        let of = number(fields, "n")?.ok_or_else(|| Wrong::missing("n"))?;
         let wanted = fields.required("wanted")?;
         Ok(Sidecar { of, wanted, run: read_run(fields, "run", Role::Sidecar, particulars)? })
     })?;
@@ -167,7 +163,7 @@ fn read_run(
             build: fields.required("build")?,
             staged: fields.optional::<String>("staged_path")?.map(PathBuf::from),
             digest: fields.optional("digest")?,
-            tier: tier::read(fields, "tier")?.ok_or_else(|| Wrong::new("tier", "is missing"))?,
+            tier: tier::read(fields, "tier")?.ok_or_else(|| Wrong::missing("tier"))?,
             progress: progress(fields)?,
             cgroups,
             unmarked: BTreeSet::from_iter(self::cgroups(fields, "unmarked")?),
@@ -206,6 +202,8 @@ fn to_number(name: &str, number: u64) -> Result<Number, Wrong> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use dunnage_runtime::generation::Tier;
+
     use super::*;
 
     pub(crate) fn example() -> Kept {

@@ -85,9 +85,8 @@ impl Service {
     pub(super) fn parse(text: &[u8], name: &OsStr) -> std::result::Result<Self, String> {
         // serde's text has line and column, and says what an object of the file must be.
         let no_object = |error| format!("it is no JSON object of known keys: {error}");
-        let mut fields = Fields::parse(text).map_err(no_object)?;
-        let service = Self::of(&mut fields, name).and_then(|service| fields.end().map(|()| service));
-        service.map_err(|wrong| wrong.to_string())
+        let fields = Fields::parse(text).map_err(no_object)?;
+        fields.whole(|fields| Self::of(fields, name)).map_err(|wrong| wrong.to_string())
     }
 
     fn of(fields: &mut Fields<'_>, name: &OsStr) -> std::result::Result<Self, Wrong> {
@@ -120,7 +119,7 @@ impl Layout {
         if layout == "unit" {
             return Ok(Self::Unit);
         }
-        let needed = |value: Option<PathBuf>, key| value.ok_or_else(|| Wrong::new(key, "is missing"));
+        let needed = |value: Option<PathBuf>, key| value.ok_or_else(|| Wrong::missing(key));
         let places = Places {
             service: name.to_owned(),
             run_dir: needed(run_dir, "run_dir")?,
@@ -229,7 +228,7 @@ fn path(fields: &mut Fields<'_>, name: &str) -> std::result::Result<Option<PathB
 }
 
 fn required_path(fields: &mut Fields<'_>, name: &str) -> std::result::Result<PathBuf, Wrong> {
-    path(fields, name)?.ok_or_else(|| Wrong::new(name, "is missing"))
+    path(fields, name)?.ok_or_else(|| Wrong::missing(name))
 }
 
 #[cfg(test)]
@@ -306,7 +305,7 @@ mod tests {
         }));
         let asked: BTreeSet<&str> = calls.map(|rest| rest.split('"').next().unwrap()).collect();
         let last = |key: &String| key.rsplit('.').next().unwrap().to_owned();
-        let limits: BTreeSet<String> = tier::KEYS.iter().map(|&key| key.to_owned()).collect();
+        let limits: BTreeSet<String> = tier::limits(&Tier::UNLIMITED).map(|(key, _)| key.to_owned()).into();
         let known: BTreeSet<String> = described.iter().map(last).filter(|key| !limits.contains(key)).collect();
         assert_eq!(asked, known.iter().map(String::as_str).collect());
         assert!(limits.iter().all(|limit| described.contains(&format!("tier.{limit}"))));

@@ -3,11 +3,9 @@
 use std::str::FromStr;
 
 use dunnage_runtime::generation::{Limit, MAX_WEIGHT, Tier};
+use serde_json::Value;
 
 use crate::json::{Fields, Wrong};
-
-/// The names of the limits.
-pub(crate) const KEYS: [&str; 5] = ["memory_max", "memory_high", "cpu_max", "cpu_weight", "pids_max"];
 
 /// Reads the tier that a field is, if it is there. A limit that it does not name is the kernel's own: none.
 pub(crate) fn read(fields: &mut Fields<'_>, name: &str) -> Result<Option<Tier>, Wrong> {
@@ -29,15 +27,20 @@ pub(crate) fn of(fields: &mut Fields<'_>) -> Result<Tier, Wrong> {
     }
 }
 
-/// The limits of a tier as the kernel writes them, in the order of [`KEYS`].
-pub(crate) fn limits(tier: &Tier) -> [String; KEYS.len()] {
+/// The limits of a tier by their names, as the kernel writes them.
+pub(crate) fn limits(tier: &Tier) -> [(&'static str, String); 5] {
     [
-        tier.memory_max.to_string(),
-        tier.memory_high.to_string(),
-        tier.cpu_max.to_string(),
-        tier.cpu_weight.to_string(),
-        tier.pids_max.to_string(),
+        ("memory_max", tier.memory_max.to_string()),
+        ("memory_high", tier.memory_high.to_string()),
+        ("cpu_max", tier.cpu_max.to_string()),
+        ("cpu_weight", tier.cpu_weight.to_string()),
+        ("pids_max", tier.pids_max.to_string()),
     ]
+}
+
+/// The object that [`of`] reads.
+pub(crate) fn encode(tier: &Tier) -> Value {
+    limits(tier).into_iter().collect()
 }
 
 fn limit<T: FromStr>(fields: &mut Fields<'_>, name: &str, limit: &mut T) -> Result<(), Wrong> {
@@ -66,9 +69,7 @@ mod tests {
             "pids_max": "9",
         });
         let read = tier(&given).unwrap().unwrap();
-        let written: Value =
-            KEYS.iter().zip(limits(&read)).map(|(key, limit)| ((*key).to_owned(), json!(limit))).collect();
-        assert_eq!(written, given);
+        assert_eq!(encode(&read), given);
         assert_eq!(tier(&json!({})), Ok(Some(Tier::UNLIMITED)));
         assert_eq!(tier(&json!(null)), Ok(None));
     }

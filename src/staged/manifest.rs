@@ -50,8 +50,8 @@ impl Default for Manifest {
 impl Manifest {
     /// Reads the whole text. The error is one line, without the file's name.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, String> {
-        let mut fields = Fields::parse(json).map_err(|error| error.to_string())?;
-        Self::read(&mut fields).and_then(|manifest| fields.end().map(|()| manifest)).map_err(|wrong| wrong.to_string())
+        let fields = Fields::parse(json).map_err(|error| error.to_string())?;
+        fields.whole(Self::read).map_err(|wrong| wrong.to_string())
     }
 
     fn read(fields: &mut Fields<'_>) -> Result<Self, Wrong> {
@@ -143,9 +143,8 @@ fn capabilities(fields: &mut Fields<'_>, key: &str) -> Result<Option<Capabilitie
 fn limits(fields: &mut Fields<'_>) -> Result<Vec<ResourceLimit>, Wrong> {
     const KEY: &str = "rlimits";
     let mut limits: Vec<ResourceLimit> = Vec::new();
-    for mut fields in fields.optional::<Vec<Fields<'_>>>(KEY)?.unwrap_or_default() {
-        let limit = limit(&mut fields).and_then(|limit| fields.end().map(|()| limit));
-        let limit = limit.map_err(|wrong| wrong.within(KEY))?;
+    for fields in fields.optional::<Vec<Fields<'_>>>(KEY)?.unwrap_or_default() {
+        let limit = fields.whole(limit).map_err(|wrong| wrong.within(KEY))?;
         if limits.iter().any(|other| other.resource == limit.resource) {
             return Err(Wrong::new(KEY, format!("has {} twice", name_of(limit.resource))));
         }

@@ -116,8 +116,8 @@ pub(super) static METHODS: &[Method] = &[
     method("Layout", |_| asked(GenerationRequest::Layout)),
     method("Paths", |fields| asked(GenerationRequest::Paths(number(fields, "n")?))),
     stream("Stage", |fields| {
-        let (number, build) = (number(fields, "n")?, build(fields)?.ok_or(missing("build"))?);
-        let path = path(fields, "staged_path")?.ok_or(missing("staged_path"))?;
+        let (number, build) = (number(fields, "n")?, build(fields)?.ok_or_else(|| Wrong::missing("build"))?);
+        let path = path(fields, "staged_path")?.ok_or_else(|| Wrong::missing("staged_path"))?;
         asked(GenerationRequest::Stage { number, build, path, launch: launch(fields)? })
     }),
     stream("Start", |fields| {
@@ -130,10 +130,15 @@ pub(super) static METHODS: &[Method] = &[
         asked(GenerationRequest::StartWorker { build, path, replace, launch: launch(fields)? })
     }),
     method("Hold", |fields| {
-        let build = build(fields)?.ok_or(missing("build"))?;
-        asked(GenerationRequest::Hold { build, reason: text(fields, "reason")?.ok_or(missing("reason"))? })
+        let build = build(fields)?.ok_or_else(|| Wrong::missing("build"))?;
+        asked(GenerationRequest::Hold {
+            build,
+            reason: text(fields, "reason")?.ok_or_else(|| Wrong::missing("reason"))?,
+        })
     }),
-    method("Release", |fields| asked(GenerationRequest::Release { build: build(fields)?.ok_or(missing("build"))? })),
+    method("Release", |fields| {
+        asked(GenerationRequest::Release { build: build(fields)?.ok_or_else(|| Wrong::missing("build"))? })
+    }),
     method("AnswerGate", |fields| {
         let (token, proceed) = (fields.required("token")?, fields.required("proceed")?);
         let reason = text(fields, "reason")?;
@@ -146,8 +151,8 @@ pub(super) static METHODS: &[Method] = &[
     }),
     method("Ready", |fields| asked(GenerationRequest::Ready(number(fields, "n")?))),
     method("RaiseParent", |fields| {
-        let incumbent = tier::read(fields, "incumbent")?.ok_or(missing("incumbent"))?;
-        let successor = tier::read(fields, "successor")?.ok_or(missing("successor"))?;
+        let incumbent = tier::read(fields, "incumbent")?.ok_or_else(|| Wrong::missing("incumbent"))?;
+        let successor = tier::read(fields, "successor")?.ok_or_else(|| Wrong::missing("successor"))?;
         asked(GenerationRequest::RaiseParent { incumbent, successor })
     }),
     method("RestoreParent", |fields| asked(GenerationRequest::RestoreParent(number(fields, "n")?))),
@@ -172,10 +177,6 @@ pub(super) static METHODS: &[Method] = &[
 #[expect(clippy::unnecessary_wraps, reason = "the table's functions may fail")]
 fn asked<'a>(request: GenerationRequest) -> Result<Request<'a>, Refusal> {
     Ok(Request::Generations(request))
-}
-
-fn missing(name: &str) -> Wrong {
-    Wrong::new(name, "is missing")
 }
 
 /// A generation's number, which varlink counts with a sign.
@@ -244,7 +245,7 @@ fn launch(fields: &mut Fields<'_>) -> Result<Launch, Wrong> {
 }
 
 fn timeout(fields: &mut Fields<'_>) -> Result<Duration, Wrong> {
-    fields.duration("timeout_ms")?.ok_or(missing("timeout_ms"))
+    fields.duration("timeout_ms")?.ok_or_else(|| Wrong::missing("timeout_ms"))
 }
 
 #[cfg(test)]

@@ -12,12 +12,7 @@ pub(crate) struct TierLimits(pub(crate) Tier);
 
 impl Serialize for TierLimits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        tier::KEYS
-            .iter()
-            .zip(tier::limits(&self.0))
-            .try_for_each(|(key, limit)| object.serialize_entry(key, &limit))?;
-        object.end()
+        serializer.collect_map(tier::limits(&self.0))
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::object::Object;
 use crate::generations::{Owner, tier};
-use crate::json::Wrong;
+use crate::json::{Fields, Wrong};
 use crate::staged::manifest::is_reserved;
 
 /// Where the container sees the directory of its generation's sockets.
@@ -132,8 +132,7 @@ fn tier_of(config: &Object<'_>) -> Result<Option<Tier>, Wrong> {
     if limits.peek().is_none() {
         return Ok(None);
     }
-    let mut fields = limits.collect();
-    let read = tier::of(&mut fields).and_then(|tier| fields.end().map(|()| tier));
+    let read = limits.collect::<Fields<'_>>().whole(tier::of);
     read.map(Some).map_err(|wrong| wrong.within(TIER.trim_end_matches('.')).within("annotations"))
 }
 
@@ -225,8 +224,7 @@ fn set_limits(resources: &mut Object<'_>, tier: &Tier) -> Result<(), Wrong> {
         {
             unified.set("memory.swap.max", &swap)?;
         }
-        let usual = tier::limits(&Tier::UNLIMITED);
-        for ((key, limit), usual) in tier::KEYS.iter().zip(tier::limits(tier)).zip(usual) {
+        for ((key, limit), (_, usual)) in tier::limits(tier).into_iter().zip(tier::limits(&Tier::UNLIMITED)) {
             let file = key.replacen('_', ".", 1);
             // What the cgroup has anyway may be of a controller that it has not.
             if limit == usual { unified.remove(&file) } else { unified.set(&file, &limit) }?;

@@ -54,7 +54,7 @@ impl Object<'_> {
 
     /// What a field is that must be there.
     pub(super) fn required<'b, T: Deserialize<'b>>(&'b self, name: &str) -> Result<T, Wrong> {
-        self.get(name)?.ok_or_else(|| Wrong::new(name, "is missing"))
+        self.get(name)?.ok_or_else(|| Wrong::missing(name))
     }
 
     /// What `read` makes of the object that a field is; of an empty one if it is not there.

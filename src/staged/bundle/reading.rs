@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Gid, Uid};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::config;
@@ -181,16 +181,12 @@ fn check_hook(hook: &Path, builds: [&Path; 2]) -> Result<(), String> {
 
 /// As the task hands it over: a line of JSON, and the text.
 fn encode(bundle: &Bundle) -> Answer {
-    let tier = bundle.tier.as_ref().map(|tier| {
-        let limits = tier::KEYS.iter().zip(tier::limits(tier));
-        limits.map(|(key, limit)| ((*key).to_owned(), limit.into())).collect::<Map<String, Value>>()
-    });
     let facts = json!({
         "directory": bundle.directory,
         "root": bundle.root,
         "user": bundle.owner.user.as_raw(),
         "group": bundle.owner.group.as_raw(),
-        "tier": tier,
+        "tier": bundle.tier.as_ref().map(tier::encode),
     });
     let mut bytes = facts.to_string().into_bytes();
     bytes.push(b'\n');
