@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 pub(crate) struct Error(String);
 
 /// The result of what can fail with such a line.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// An error that says `message`.

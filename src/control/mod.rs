@@ -55,7 +55,7 @@ const MAX_CONNECTIONS: usize = 64;
 const CALLS_PER_TURN: usize = 2;
 
 /// What an interface is, if it is served.
-pub(crate) fn description_of(interface: String) -> std::result::Result<&'static str, Refusal> {
+pub(crate) fn description_of(interface: String) -> Result<&'static str, Refusal> {
     match interface.as_str() {
         call::INTERFACE => Ok(DESCRIPTION),
         call::SERVICE => Ok(SERVICE_DESCRIPTION),

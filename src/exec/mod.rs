@@ -244,7 +244,7 @@ impl Default for Execs {
 
 impl Execs {
     /// A number for one more exec, which may keep so much output; or why there cannot be one.
-    pub(crate) fn admit(&mut self, max_output: usize) -> std::result::Result<ExecId, String> {
+    pub(crate) fn admit(&mut self, max_output: usize) -> Result<ExecId, String> {
         if self.list.len() >= MAX_EXECS {
             return Err(format!("{} execs run already", self.list.len()));
         }

@@ -82,14 +82,14 @@ impl Service {
     }
 
     /// Reads the text of such a file.
-    pub(super) fn parse(text: &[u8], name: &OsStr) -> std::result::Result<Self, String> {
+    pub(super) fn parse(text: &[u8], name: &OsStr) -> Result<Self, String> {
         // serde's text has line and column, and says what an object of the file must be.
         let no_object = |error| format!("it is no JSON object of known keys: {error}");
         let fields = Fields::parse(text).map_err(no_object)?;
         fields.whole(|fields| Self::of(fields, name)).map_err(|wrong| wrong.to_string())
     }
 
-    fn of(fields: &mut Fields<'_>, name: &OsStr) -> std::result::Result<Self, Wrong> {
+    fn of(fields: &mut Fields<'_>, name: &OsStr) -> Result<Self, Wrong> {
         let sidecar = fields.nested("sidecar", |fields| strings(fields, "args"))?;
         Ok(Self {
             layout: Layout::of(fields, name)?,
@@ -108,7 +108,7 @@ impl Service {
 }
 
 impl Layout {
-    fn of(fields: &mut Fields<'_>, name: &OsStr) -> std::result::Result<Self, Wrong> {
+    fn of(fields: &mut Fields<'_>, name: &OsStr) -> Result<Self, Wrong> {
         let layout: String = fields.required("layout")?;
         let reason: Option<String> = fields.optional("reason")?;
         let runtime = fields.nested("runtime", |fields| {
@@ -145,7 +145,7 @@ impl Layout {
     }
 
     /// Flat, or nested with a runtime, if their sockets have addresses (G1).
-    fn beside_others(places: Places, runtime: Option<Runtime>) -> std::result::Result<Self, Wrong> {
+    fn beside_others(places: Places, runtime: Option<Runtime>) -> Result<Self, Wrong> {
         let longest = places.longest_control(runtime.is_some());
         let length = longest.as_os_str().len();
         if length > MAX_SOCKET_PATH {
@@ -163,7 +163,7 @@ impl Layout {
         })
     }
 
-    fn alone(places: Places, reason: Option<String>) -> std::result::Result<Self, Wrong> {
+    fn alone(places: Places, reason: Option<String>) -> Result<Self, Wrong> {
         check_length(&places.on_canonical().control)?;
         Ok(Self::Foreign(places, reason))
     }
@@ -189,7 +189,7 @@ impl Layout {
 }
 
 /// Clients must be able to connect there.
-fn check_length(socket: &Path) -> std::result::Result<(), Wrong> {
+fn check_length(socket: &Path) -> Result<(), Wrong> {
     if socket.as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok(());
     }
@@ -206,7 +206,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn strings(fields: &mut Fields<'_>, name: &str) -> std::result::Result<Vec<String>, Wrong> {
+fn strings(fields: &mut Fields<'_>, name: &str) -> Result<Vec<String>, Wrong> {
     let strings: Vec<String> = fields.optional(name)?.unwrap_or_default();
     if strings.iter().any(|string| string.contains('\0')) {
         return Err(Wrong::new(name, "has a NUL in it, which no argument can have"));
@@ -215,7 +215,7 @@ fn strings(fields: &mut Fields<'_>, name: &str) -> std::result::Result<Vec<Strin
 }
 
 /// A path that is the same wherever the shim is, and names something in a directory.
-fn path(fields: &mut Fields<'_>, name: &str) -> std::result::Result<Option<PathBuf>, Wrong> {
+fn path(fields: &mut Fields<'_>, name: &str) -> Result<Option<PathBuf>, Wrong> {
     let Some(text) = fields.optional::<String>(name)? else { return Ok(None) };
     let path = PathBuf::from(&text);
     let goes_back = text.split('/').any(|component| component == "..");
@@ -227,7 +227,7 @@ fn path(fields: &mut Fields<'_>, name: &str) -> std::result::Result<Option<PathB
     }
 }
 
-fn required_path(fields: &mut Fields<'_>, name: &str) -> std::result::Result<PathBuf, Wrong> {
+fn required_path(fields: &mut Fields<'_>, name: &str) -> Result<PathBuf, Wrong> {
     path(fields, name)?.ok_or_else(|| Wrong::missing(name))
 }
 
@@ -247,7 +247,7 @@ mod tests {
         serde_json::from_str(include_str!("../../docs/service.schema.json")).unwrap()
     }
 
-    fn service(file: &Value) -> std::result::Result<Service, String> {
+    fn service(file: &Value) -> Result<Service, String> {
         let text = file.to_string();
         let mut fields = Fields::parse(text.as_bytes()).unwrap();
         let service = Service::of(&mut fields, "web".as_ref());

@@ -141,12 +141,7 @@ impl Monitor {
     }
 
     /// Answers, or has it answered later.
-    fn carry_out(
-        &mut self,
-        from: ConnectionId,
-        request: Request<'_>,
-        now: Instant,
-    ) -> std::result::Result<(), Refusal> {
+    fn carry_out(&mut self, from: ConnectionId, request: Request<'_>, now: Instant) -> Result<(), Refusal> {
         match request {
             Request::GetInfo => self.answer(from, &Info::new(), now),
             Request::GetInterfaceDescription(interface) => {
@@ -213,7 +208,7 @@ impl Monitor {
     }
 
     /// The relay of a target that has not ended.
-    fn relay_of(&mut self, target: String) -> std::result::Result<&mut Relay, Refusal> {
+    fn relay_of(&mut self, target: String) -> Result<&mut Relay, Refusal> {
         if target == CONTAINER {
             return if matches!(self.phase, Phase::Ending(_)) {
                 Err(Refusal::NotFound { target })
@@ -227,7 +222,7 @@ impl Monitor {
         }
     }
 
-    fn close_stdin(&mut self, target: String) -> std::result::Result<(), Refusal> {
+    fn close_stdin(&mut self, target: String) -> Result<(), Refusal> {
         // Found once more below: the loop is needed beside the relay.
         self.relay_of(target.clone())?;
         let relay = match &mut self.service {
@@ -239,12 +234,7 @@ impl Monitor {
         if relay.close_stdin(&self.event_loop) { Ok(()) } else { Err(Refusal::invalid("target")) }
     }
 
-    fn begin_shutdown(
-        &mut self,
-        from: ConnectionId,
-        timeout: Duration,
-        now: Instant,
-    ) -> std::result::Result<(), Refusal> {
+    fn begin_shutdown(&mut self, from: ConnectionId, timeout: Duration, now: Instant) -> Result<(), Refusal> {
         let begun = self.driver.handle_shutdown(&self.event_loop, now, timeout);
         begun.map_err(|_| Refusal::invalid("timeout_ms"))?;
         info!("a client asks for a shutdown within {timeout:?}");

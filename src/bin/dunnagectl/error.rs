@@ -12,7 +12,7 @@ pub(crate) enum Failure {
     ReaderGone,
 }
 
-pub(crate) type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// A failure with this text; what a container or a runtime said may have had more lines.
 pub(crate) fn failure<T>(text: impl Display) -> Result<T> {

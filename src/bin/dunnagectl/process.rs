@@ -73,7 +73,7 @@ fn environment<'a>(base: impl Iterator<Item = &'a str>, more: &'a [String]) -> V
 }
 
 /// Reads `UID` or `UID:GID`.
-pub(crate) fn user(text: &str) -> std::result::Result<(u32, u32), String> {
+pub(crate) fn user(text: &str) -> Result<(u32, u32), String> {
     let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
     match (uid.parse(), gid.parse()) {
         (Ok(uid), Ok(gid)) => Ok((uid, gid)),
