@@ -15,6 +15,7 @@ mod idl;
 mod outbox;
 mod refusal;
 pub(crate) mod reply;
+mod signallers;
 mod socket;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use serde::Serialize;
 
 pub(crate) use call::{GateAnswer, GenerationRequest, Launch, Request, parse};
 pub(crate) use refusal::Refusal;
+pub(crate) use signallers::Signallers;
 
 use crate::descriptors;
 use crate::error::{Context, Result};

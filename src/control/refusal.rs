@@ -1,5 +1,6 @@
 //! Why a call is not answered with what it asks for (K4).
 
+use dunnage_runtime::driver::TooManyBroadcasts;
 use serde_json::{Value, json};
 
 use crate::json::Wrong;
@@ -113,6 +114,12 @@ impl Refusal {
             Self::NotSwitchable { reason } => ("org.dunnage.shim.NotSwitchable", json!({"reason": reason})),
             Self::Failed { reason } => ("org.dunnage.shim.Failed", json!({"reason": reason})),
         }
+    }
+}
+
+impl From<TooManyBroadcasts> for Refusal {
+    fn from(_: TooManyBroadcasts) -> Self {
+        Self::Busy { reason: "too many signals to all wait already".to_owned() }
     }
 }
 

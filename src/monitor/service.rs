@@ -9,13 +9,12 @@ use log::info;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use super::signal::Signaller;
 use super::{Monitor, Phase};
 use crate::cli::Stdio;
 use crate::control::reply::{
     Call, Counters, Description, Done, Event, EventKind, Info, Process, State, Status, Zombie,
 };
-use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request};
+use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request, Signallers};
 use crate::error::Result;
 use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
 use crate::limits::LimitFiles;
@@ -38,7 +37,7 @@ pub(super) struct Service {
     /// Who waits for the shutdown to be over.
     shutdown_callers: Vec<ConnectionId>,
     /// Who waits for a signal to be sent to all.
-    pub(super) signallers: Vec<Signaller>,
+    pub(super) signallers: Signallers,
     told: Told,
     /// When memory is given back.
     pub(super) idle: Option<Instant>,
@@ -77,7 +76,7 @@ impl Service {
             execs: Execs::default(),
             container: Container::default(),
             shutdown_callers: Vec::new(),
-            signallers: Vec::new(),
+            signallers: Signallers::default(),
             told: Told::default(),
             idle: None,
         }))
@@ -262,7 +261,7 @@ impl Monitor {
     fn forget_client(&mut self, client: ConnectionId, now: Instant) {
         if let Some(service) = &mut self.service {
             service.shutdown_callers.retain(|&caller| caller != client);
-            service.signallers.retain(|signaller| signaller.connection != client);
+            service.signallers.forget(client);
         }
         self.forget_caller(client, now);
     }
@@ -386,7 +385,7 @@ impl Monitor {
             service.idle = None;
             if service.execs.is_empty() {
                 service.execs.shrink();
-                service.signallers.shrink_to_fit();
+                service.signallers.shrink();
                 self.driver.shrink();
                 sys::give_back_memory();
             }

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use dunnage_runtime::driver::BroadcastId;
 use dunnage_runtime::generation::{self, Cgroup, Number, Role, Source as Origin, Target, Token};
 use dunnage_runtime::reaper::ChildId;
 use log::info;
@@ -14,14 +13,6 @@ use crate::control::reply::{Description, Done, Emptied, Info, LaidOut, LayoutKin
 use crate::control::{self, ConnectionId, GateAnswer, GenerationRequest, Incoming, Launch, Refusal, Request};
 use crate::generations::{BarKind, Layout, Sockets};
 
-/// Who waits for a signal to be sent to all processes of a target.
-#[derive(Debug)]
-pub(super) struct Signaller {
-    broadcast: BroadcastId,
-    connection: ConnectionId,
-    target: String,
-}
-
 impl Shim {
     /// Does what clients ask for, as much as one turn takes.
     pub(super) fn serve(&mut self, now: Instant) {
@@ -29,7 +20,7 @@ impl Shim {
             match incoming {
                 Incoming::Message(from, message) => self.handle_message(from, &message, now),
                 Incoming::Gone(client) => {
-                    self.signallers.retain(|signaller| signaller.connection != client);
+                    self.signallers.forget(client);
                     if let Some(request) = self.callers.forget(client) {
                         self.generations.handle_caller_gone(now, request);
                     }
@@ -42,7 +33,7 @@ impl Shim {
             }
             self.settle(now);
         }
-        self.answer_signallers(now);
+        self.signallers.answer(&mut self.driver, &mut self.control, now);
     }
 
     fn handle_message(&mut self, from: ConnectionId, message: &[u8], now: Instant) {
@@ -213,29 +204,14 @@ impl Shim {
         now: Instant,
     ) -> Result<(), Refusal> {
         let Some(child) = self.leader_of(&target) else { return Err(Refusal::NotFound { target }) };
-        if !all {
+        if all {
+            let broadcast = self.driver.signal_all(now, child, signal)?;
+            self.signallers.add(broadcast, from, target);
+        } else {
             self.driver.signal_child(&self.event_loop, now, child, signal);
             self.control.answer(from, &Done {}, now);
-            return Ok(());
         }
-        let too_many = |_| Refusal::Busy { reason: "too many signals to all wait already".to_owned() };
-        let broadcast = self.driver.signal_all(now, child, signal).map_err(too_many)?;
-        self.signallers.push(Signaller { broadcast, connection: from, target });
         Ok(())
-    }
-
-    /// Answers those whose signal to all was sent.
-    fn answer_signallers(&mut self, now: Instant) {
-        while let Some(sent) = self.driver.poll_broadcast() {
-            let position = self.signallers.iter().position(|signaller| signaller.broadcast == sent.id);
-            let Some(position) = position else { continue };
-            let Signaller { connection, target, .. } = self.signallers.swap_remove(position);
-            if sent.reached {
-                self.control.answer(connection, &Done {}, now);
-            } else {
-                self.control.refuse(connection, &Refusal::NotFound { target }, now);
-            }
-        }
     }
 }
 

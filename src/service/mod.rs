@@ -35,7 +35,7 @@ use log::{debug, error, info};
 use nix::sys::signal::Signal;
 
 use crate::cli::ServiceConfig;
-use crate::control::Control;
+use crate::control::{Control, Signallers};
 use crate::error::{Context, Error, Result};
 use crate::generations::notify::Voices;
 use crate::generations::{Directories, Kept, Layout};
@@ -47,7 +47,6 @@ use crate::staged::container::Deletion;
 use crate::start::OomScore;
 
 use answers::Callers;
-use calls::Signaller;
 use cgroups::Cgroups;
 use ending::Phase;
 use limits::LimitsTask;
@@ -69,7 +68,7 @@ pub(crate) struct Shim {
     driver: Driver,
     control: Control,
     callers: Callers,
-    signallers: Vec<Signaller>,
+    signallers: Signallers,
     generations: Generations,
     record: RecordFile,
     /// Of a unit nothing is in any.
@@ -128,7 +127,7 @@ impl Shim {
             event_loop,
             signals,
             callers: Callers::default(),
-            signallers: Vec::new(),
+            signallers: Signallers::default(),
             record,
             directories,
             starts: Vec::new(),
