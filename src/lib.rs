@@ -25,6 +25,7 @@ mod monitor;
 mod notify;
 mod oom;
 mod relay;
+mod rounds;
 mod service;
 mod socket_file;
 mod source;
@@ -42,38 +43,31 @@ use nix::sys::stat::{Mode, umask};
 
 use cli::{Command, Config};
 use error::{Context, Error, Result};
-use monitor::{FAILED, Handed, Monitor, SIGNALS};
+use monitor::{Handed, Monitor};
+use rounds::SIGNALS;
+use service::Shim;
 use start::{CallerPipes, Dialect, OomScore, Side, SyncPipe};
+
+/// Exit status of a shim that failed itself.
+const FAILED: u8 = 1;
 
 /// What the program does.
 #[must_use]
 pub fn main() -> ExitCode {
     // First of all: what is open now is the caller's, what is opened later is not.
-    let inherited = InheritedFds::take();
+    let inherited = InheritedFds::take().context(|| "cannot list the open descriptors");
     match cli::parse(env::args_os().skip(1)) {
         Ok(Command::Version) => print(cli::VERSION),
         Ok(Command::Help) => print(&cli::help()),
         Ok(Command::Run(config)) => {
             messages::init(&config.messages());
-            match inherited.context(|| "cannot list the open descriptors").and_then(|fds| start(config, fds)) {
-                Ok(None) => ExitCode::SUCCESS,
-                Ok(Some(mut monitor)) => ExitCode::from(monitor.run()),
-                Err(failure) => {
-                    ::log::error!("{failure}");
-                    ExitCode::from(FAILED)
-                }
-            }
+            let started = inherited.and_then(|inherited| start(config, inherited));
+            exit_code(started.map(|monitor| monitor.map_or(0, Monitor::run)))
         }
         Ok(Command::Serve(config)) => {
             messages::init(&config.messages());
-            match inherited.context(|| "cannot list the open descriptors").and_then(|fds| service::start(config, fds)) {
-                Ok(None) => ExitCode::SUCCESS,
-                Ok(Some(shim)) => ExitCode::from(shim.run()),
-                Err(failure) => {
-                    ::log::error!("{failure}");
-                    ExitCode::from(FAILED)
-                }
-            }
+            let started = inherited.and_then(|inherited| service::start(config, inherited));
+            exit_code(started.map(|shim| shim.map_or(0, Shim::run)))
         }
         Err(mistake) => {
             // Nothing can be done about an stderr that takes nothing.
@@ -81,6 +75,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+fn exit_code(ended: Result<u8>) -> ExitCode {
+    ExitCode::from(ended.unwrap_or_else(|failure| {
+        ::log::error!("{failure}");
+        FAILED
+    }))
 }
 
 fn print(text: &str) -> ExitCode {

@@ -13,7 +13,8 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{AccessFlags, Pid, access};
 
-use super::{FAILED, Monitor, Phase, failure_text};
+use super::{Monitor, Phase, failure_text};
+use crate::FAILED;
 use crate::control::reply::EventKind;
 use crate::error::{Context, Error, Result};
 use crate::exit::ExitFiles;

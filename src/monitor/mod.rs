@@ -13,20 +13,22 @@ use std::process;
 use std::time::Instant;
 
 use dunnage_runtime::driver::{Driver, RuntimeCall};
-use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
+use dunnage_runtime::event_loop::{Event, EventLoop, Interest};
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{self, CallId, CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout};
 use dunnage_runtime::sys::{self, Environment, InheritedFds, Program, Signals, Ties};
-use log::{debug, error, info, warn};
+use log::{info, warn};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use crate::FAILED;
 use crate::cli::{Config, Stdio};
 use crate::error::{Context, Result};
 use crate::log::Log;
 use crate::notify::NotifyProxy;
 use crate::oom::{self, OomWatch};
 use crate::relay::{AttachSocket, ChildStdio, ControlFifo, Fifo, Relay, Request};
+use crate::rounds::{self, Owner, Parts};
 use crate::source::{Source, Target};
 use crate::start::{
     AttachPipe, CallerPipes, Console, Dialect, GoAhead, Handover, OomScore, StartPipe, SyncPipe, let_go_of_stdio,
@@ -35,25 +37,6 @@ use crate::start::{
 
 use ending::Ending;
 use service::Service;
-
-/// Caught from before the fork on. The first three are passed on; SIGHUP and SIGUSR2 are survived, and so is SIGXFSZ:
-/// a log at the file size limit is an error of write(2).
-pub(crate) const SIGNALS: [Signal; 8] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGCHLD,
-    Signal::SIGHUP,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGXFSZ,
-];
-
-/// How many events one round of the loop takes.
-const EVENTS_PER_ROUND: usize = 32;
-
-/// Exit status of a shim that failed itself.
-pub(crate) const FAILED: u8 = 1;
 
 /// What the start hands over.
 pub(crate) struct Handed {
@@ -266,97 +249,8 @@ impl Monitor {
     }
 
     /// Stays with the process until all is done. Returns the shim's exit status.
-    pub(crate) fn run(&mut self) -> u8 {
-        let mut events = Events::with_capacity(EVENTS_PER_ROUND);
-        loop {
-            if let Phase::Ending(Ending::Done(status)) = self.phase {
-                return status;
-            }
-            if let Err(error) = self.event_loop.wait(&mut events, self.next_timeout()) {
-                // Never seen; without events there is nothing to go on with.
-                error!("cannot wait for events: {error}");
-                return FAILED;
-            }
-            let now = Instant::now();
-            let mut signalled = false;
-            for event in events.iter::<Source>() {
-                signalled |= event.source == Source::Signals;
-                self.handle(event, now);
-            }
-            // First what callers wait for.
-            self.handle_outcomes(now);
-            // After the exits of the round, whose processes have their owners.
-            if signalled {
-                self.handle_signals(now);
-            }
-            self.handle_timeouts(now);
-            self.handle_calls(now);
-            self.handle_outcomes(now);
-            self.settle_execs(now);
-            self.answer_signallers(now);
-            self.go_on_if_flushed(now);
-            self.tell_news(now);
-            // Anything may have given the log room, or taken it.
-            self.log.watch(&self.event_loop);
-            self.relay.resume(&self.event_loop, &self.log);
-        }
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        let oom = self.oom.as_ref().and_then(OomWatch::next_timeout);
-        let service = self.service.as_ref().and_then(|service| service.next_timeout());
-        let log = self.log.deadline();
-        [self.driver.next_timeout(), self.relay.next_timeout(), log, oom, service, self.ending_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    fn handle(&mut self, event: Event<Source>, now: Instant) {
-        match event.source {
-            // Handled at the end of the round. Nothing of a service is watched here.
-            Source::Signals | Source::Service(_) => {}
-            Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
-            Source::Relay(Target::Exec(exec), source) => {
-                let event = Event { source, readable: event.readable, writable: event.writable };
-                self.handle_exec_relay(exec, event, now);
-            }
-            Source::Relay(Target::Container, source) => {
-                let event = Event { source, readable: event.readable, writable: event.writable };
-                self.relay.handle(&self.event_loop, &mut self.log, event, now);
-                self.tell_output_closed(now);
-            }
-            Source::Journal => self.log.handle_writable(),
-            Source::StartPipe => self.handle_start_pipe(now),
-            Source::ConsoleListener(Target::Container) => self.accept_console(now),
-            Source::ConsoleConnection(Target::Container) => self.receive_terminal(now),
-            Source::ConsoleListener(Target::Exec(exec)) => self.accept_exec_console(exec, now),
-            Source::ConsoleConnection(Target::Exec(exec)) => self.receive_exec_terminal(exec, now),
-            Source::ControlListener | Source::ControlConnection(_) => {
-                if let Some(service) = &mut self.service {
-                    service.control.handle(&self.event_loop, event, now);
-                }
-            }
-            Source::Ctl | Source::Winsz => self.handle_requests(event.source),
-            Source::Oom => self.look_for_oom(now),
-            Source::Notify => self.pass_notifications(now),
-            Source::Durable => self.handle_durable(now),
-        }
-    }
-
-    fn handle_signals(&mut self, now: Instant) {
-        for signal in self.signals.pending() {
-            match signal {
-                Signal::SIGCHLD => self.driver.handle_sigchld(&self.event_loop, now),
-                Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT => {
-                    info!("{signal} arrived");
-                    self.driver.handle_termination(&self.event_loop, now, signal);
-                    self.hasten_end(now);
-                }
-                Signal::SIGUSR1 => self.log.reopen(),
-                other => debug!("{other} arrived, which means nothing here"),
-            }
-        }
+    pub(crate) fn run(mut self: Box<Self>) -> u8 {
+        rounds::run(&mut *self)
     }
 
     fn handle_timeouts(&mut self, now: Instant) {
@@ -504,6 +398,87 @@ impl Monitor {
         if reopen {
             self.log.reopen();
         }
+    }
+}
+
+impl Owner for Monitor {
+    fn exit_status(&self) -> Option<u8> {
+        match self.phase {
+            Phase::Ending(Ending::Done(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn parts(&mut self) -> Parts<'_> {
+        Parts { event_loop: &mut self.event_loop, signals: &mut self.signals, driver: &mut self.driver }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let oom = self.oom.as_ref().and_then(OomWatch::next_timeout);
+        let service = self.service.as_ref().and_then(|service| service.next_timeout());
+        let log = self.log.deadline();
+        [self.driver.next_timeout(), self.relay.next_timeout(), log, oom, service, self.ending_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn handle(&mut self, event: Event<Source>, now: Instant) {
+        match event.source {
+            // The loop's own. Nothing of a service is watched here.
+            Source::Signals | Source::Service(_) => {}
+            Source::Process(watched) => self.driver.handle_exit(&self.event_loop, now, watched),
+            Source::Relay(Target::Exec(exec), source) => {
+                let event = Event { source, readable: event.readable, writable: event.writable };
+                self.handle_exec_relay(exec, event, now);
+            }
+            Source::Relay(Target::Container, source) => {
+                let event = Event { source, readable: event.readable, writable: event.writable };
+                self.relay.handle(&self.event_loop, &mut self.log, event, now);
+                self.tell_output_closed(now);
+            }
+            Source::Journal => self.log.handle_writable(),
+            Source::StartPipe => self.handle_start_pipe(now),
+            Source::ConsoleListener(Target::Container) => self.accept_console(now),
+            Source::ConsoleConnection(Target::Container) => self.receive_terminal(now),
+            Source::ConsoleListener(Target::Exec(exec)) => self.accept_exec_console(exec, now),
+            Source::ConsoleConnection(Target::Exec(exec)) => self.receive_exec_terminal(exec, now),
+            Source::ControlListener | Source::ControlConnection(_) => {
+                if let Some(service) = &mut self.service {
+                    service.control.handle(&self.event_loop, event, now);
+                }
+            }
+            Source::Ctl | Source::Winsz => self.handle_requests(event.source),
+            Source::Oom => self.look_for_oom(now),
+            Source::Notify => self.pass_notifications(now),
+            Source::Durable => self.handle_durable(now),
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        self.handle_outcomes(now);
+    }
+
+    fn handle_termination(&mut self, signal: Signal, now: Instant) {
+        self.driver.handle_termination(&self.event_loop, now, signal);
+        self.hasten_end(now);
+    }
+
+    fn reopen_log(&mut self) {
+        self.log.reopen();
+    }
+
+    fn end_round(&mut self, now: Instant) {
+        self.handle_timeouts(now);
+        self.handle_calls(now);
+        self.handle_outcomes(now);
+        self.settle_execs(now);
+        self.answer_signallers(now);
+        self.go_on_if_flushed(now);
+        self.tell_news(now);
+        // Anything may have given the log room, or taken it.
+        self.log.watch(&self.event_loop);
+        self.relay.resume(&self.event_loop, &self.log);
     }
 }
 

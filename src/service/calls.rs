@@ -12,6 +12,7 @@ use super::answers::Kind;
 use crate::control::reply::{Description, Done, Emptied, Info, LaidOut, LayoutKind, Outcome, Paths};
 use crate::control::{self, ConnectionId, GateAnswer, GenerationRequest, Incoming, Launch, Refusal, Request};
 use crate::generations::{BarKind, Layout, Sockets};
+use crate::rounds::Owner as _;
 
 impl Shim {
     /// Does what clients ask for, as much as one turn takes.

@@ -8,8 +8,8 @@ use log::{error, warn};
 
 use super::Shim;
 use super::cgroups::NEVER;
+use crate::FAILED;
 use crate::control::reply::{Done, Event, EventKind};
-use crate::monitor::FAILED;
 
 /// How long clients, the record and the removal of cgroups have at the end.
 const FLUSH_WAIT: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ impl Shim {
     }
 
     /// SIGTERM, SIGINT or SIGQUIT: all is told to end. Only --shutdown-timeout says when that must be.
-    pub(super) fn handle_termination(&mut self, now: Instant) {
+    pub(super) fn terminate(&mut self, now: Instant) {
         match self.config.timing.shutdown_timeout {
             // Its bounds were checked.
             Some(timeout) => drop(self.begin_shutdown(timeout, now)),

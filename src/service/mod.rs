@@ -23,15 +23,13 @@ mod switching;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::mem;
 use std::time::Instant;
 
 use dunnage_runtime::driver::Driver;
-use dunnage_runtime::event_loop::{Event, EventLoop, Events, Interest};
+use dunnage_runtime::event_loop::{Event, EventLoop, Interest};
 use dunnage_runtime::generation::{self, Generations, Role};
 use dunnage_runtime::privileges;
 use dunnage_runtime::sys::{self, Signals};
-use log::{debug, error, info};
 use nix::sys::signal::Signal;
 
 use crate::cli::ServiceConfig;
@@ -40,7 +38,7 @@ use crate::error::{Context, Error, Result};
 use crate::generations::notify::Voices;
 use crate::generations::{Directories, Kept, Layout};
 use crate::log::Log;
-use crate::monitor::FAILED;
+use crate::rounds::{self, Owner, Parts};
 use crate::source::{ServiceSource, Source};
 use crate::staged::bundle::CgroupsPath;
 use crate::staged::container::Deletion;
@@ -56,9 +54,6 @@ use runs::Run;
 pub(crate) use start::start;
 use starting::Starting;
 use switching::Hook;
-
-/// How many events one round of the loop takes.
-const EVENTS_PER_ROUND: usize = 32;
 
 /// The shim that stays.
 pub(crate) struct Shim {
@@ -152,35 +147,54 @@ impl Shim {
 
     /// Serves until all is done. Returns the shim's exit status.
     pub(crate) fn run(mut self: Box<Self>) -> u8 {
-        let mut events = Events::with_capacity(EVENTS_PER_ROUND);
-        loop {
-            if let Phase::Done(status) = self.phase {
-                self.close();
-                return status;
-            }
-            if let Err(error) = self.event_loop.wait(&mut events, self.next_timeout()) {
-                // Never seen; without events there is nothing to go on with.
-                error!("cannot wait for events: {error}");
-                return FAILED;
-            }
-            let now = Instant::now();
-            let mut signalled = false;
-            for event in events.iter::<Source>() {
-                signalled |= event.source == Source::Signals;
-                self.handle(event, now);
-            }
-            // After the exits of the round, whose processes have their owners.
-            if signalled {
-                self.handle_signals(now);
-            }
-            self.handle_timeouts(now);
-            self.settle(now);
-            self.serve(now);
-            self.settle(now);
-            self.tell_news(now);
-            self.resume_output();
-            self.go_on_ending(now);
+        let status = rounds::run(&mut *self);
+        self.close();
+        status
+    }
+
+    /// A task has its answer, whosever it is.
+    fn handle_task(&mut self, key: u32, now: Instant) {
+        if self.record.is_written_by(key) {
+            self.handle_written(now);
+        } else if self.limits.as_ref().is_some_and(|task| task.key == key) {
+            self.handle_limits_task();
+        } else {
+            self.handle_opening(key, now);
         }
+    }
+
+    fn handle_timeouts(&mut self, now: Instant) {
+        if self.driver.next_timeout().is_some_and(|at| at <= now) {
+            self.driver.handle_timeout(&self.event_loop, now);
+        }
+        self.generations.handle_timeout(now);
+        if self.control.next_timeout().is_some_and(|at| at <= now) {
+            self.control.handle_timeout(&self.event_loop, now);
+        }
+        self.handle_cgroup_timeouts(now);
+        self.handle_launch_timeouts(now);
+        self.handle_runtime_timeouts(now);
+        self.handle_hook_timeouts(now);
+        self.output.handle_timeout(now);
+    }
+
+    fn take_key(&mut self) -> u32 {
+        // Four billion later one comes again, when nobody remembers the first.
+        self.next_key = self.next_key.wrapping_add(1);
+        self.next_key
+    }
+}
+
+impl Owner for Shim {
+    fn exit_status(&self) -> Option<u8> {
+        match self.phase {
+            Phase::Done(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn parts(&mut self) -> Parts<'_> {
+        Parts { event_loop: &mut self.event_loop, signals: &mut self.signals, driver: &mut self.driver }
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -212,52 +226,12 @@ impl Shim {
             Source::Service(ServiceSource::Cgroup(key)) => self.handle_cgroup(key, now),
             Source::Service(ServiceSource::Output(key, stream)) => self.read_output(key, stream, now),
             Source::Service(ServiceSource::Notify(key)) => self.receive_notifications(key, now),
-            // Signals are handled at the end of the round. The others are of containers.
+            // The loop's own, or of containers.
             _ => {}
         }
     }
 
-    /// A task has its answer, whosever it is.
-    fn handle_task(&mut self, key: u32, now: Instant) {
-        if self.record.is_written_by(key) {
-            self.handle_written(now);
-        } else if self.limits.as_ref().is_some_and(|task| task.key == key) {
-            self.handle_limits_task();
-        } else {
-            self.handle_opening(key, now);
-        }
-    }
-
-    fn handle_signals(&mut self, now: Instant) {
-        for signal in self.signals.pending() {
-            match signal {
-                Signal::SIGCHLD => self.driver.handle_sigchld(&self.event_loop, now),
-                Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT => {
-                    info!("{signal} arrived");
-                    self.handle_termination(now);
-                }
-                Signal::SIGUSR1 => self.output.log.reopen(),
-                other => debug!("{other} arrived, which means nothing here"),
-            }
-        }
-    }
-
-    fn handle_timeouts(&mut self, now: Instant) {
-        if self.driver.next_timeout().is_some_and(|at| at <= now) {
-            self.driver.handle_timeout(&self.event_loop, now);
-        }
-        self.generations.handle_timeout(now);
-        if self.control.next_timeout().is_some_and(|at| at <= now) {
-            self.control.handle_timeout(&self.event_loop, now);
-        }
-        self.handle_cgroup_timeouts(now);
-        self.handle_launch_timeouts(now);
-        self.handle_runtime_timeouts(now);
-        self.handle_hook_timeouts(now);
-        self.output.handle_timeout(now);
-    }
-
-    /// Carries out what is decided, and has decided what follows from that, until there is nothing left.
+    // Carries out what is decided, and has decided what follows from that, until there is nothing left.
     fn settle(&mut self, now: Instant) {
         loop {
             if let Some(outcome) = self.driver.poll_outcome() {
@@ -270,10 +244,22 @@ impl Shim {
         }
     }
 
-    fn take_key(&mut self) -> u32 {
-        // Four billion later one comes again, when nobody remembers the first.
-        self.next_key = self.next_key.wrapping_add(1);
-        self.next_key
+    fn handle_termination(&mut self, _: Signal, now: Instant) {
+        self.terminate(now);
+    }
+
+    fn reopen_log(&mut self) {
+        self.output.log.reopen();
+    }
+
+    fn end_round(&mut self, now: Instant) {
+        self.handle_timeouts(now);
+        self.settle(now);
+        self.serve(now);
+        self.settle(now);
+        self.tell_news(now);
+        self.resume_output();
+        self.go_on_ending(now);
     }
 }
 
@@ -296,5 +282,5 @@ fn first_token() -> Result<u64> {
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
     read.context(|| "cannot read /dev/urandom")?;
     // Half of all numbers are left to count on.
-    Ok(u64::from_ne_bytes(mem::take(&mut bytes)) >> 1)
+    Ok(u64::from_ne_bytes(bytes) >> 1)
 }

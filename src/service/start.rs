@@ -17,7 +17,7 @@ use crate::cli::{Detach, ServiceConfig, Stdio};
 use crate::error::{Context, Error, Result};
 use crate::log::Log;
 use crate::messages::Line;
-use crate::monitor::SIGNALS;
+use crate::rounds::SIGNALS;
 use crate::start::{self, OomScore, Side};
 
 /// Everything before the loop. The process that the caller started gets nothing: its work is done.
