@@ -11,8 +11,9 @@ use log::info;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::Driver;
+use super::processes::Role;
 use super::tree::{Tree, Way, share_of_turn};
-use super::{Driver, Role};
 use crate::privileges;
 use crate::reaper::{ChildId, Walk};
 
@@ -136,13 +137,13 @@ impl Driver {
         let time = share_of_turn(1);
         if broadcast.tree.is_none() {
             // It may have been reaped since.
-            let Some(root) = self.find(role).map(|process| process.pid) else { return Walk::Settled };
+            let Some(root) = self.processes.find(role).map(|process| process.pid) else { return Walk::Settled };
             broadcast.tree = Tree::new(root, if stops { Way::Stop } else { Way::Look });
             // Without it nobody else is found either, and nobody would have what was stopped go on.
             if broadcast.tree.is_some() {
                 info!("{signal} to process {root} and all below it");
                 if stops {
-                    self.signal(role, Signal::SIGSTOP);
+                    self.processes.signal(role, Signal::SIGSTOP);
                 }
             }
         }
@@ -153,7 +154,7 @@ impl Driver {
             broadcast.found = walk == Walk::Settled || tree.walks() >= walks;
             if broadcast.found && !stops {
                 // Before those below it: it sees to their ends knowing why.
-                self.signal(role, signal);
+                self.processes.signal(role, signal);
             }
             return Walk::Unfinished;
         }
@@ -162,7 +163,7 @@ impl Driver {
         }
         let walk = tree.signal_slice_from_below(signal, time);
         if walk == Walk::Settled {
-            self.signal(role, signal);
+            self.processes.signal(role, signal);
         }
         walk
     }

@@ -1,39 +1,38 @@
 //! Carries the reaper's decisions out on real processes, and feeds it what the kernel says of them.
 
 mod broadcast;
+mod call;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod killing;
 mod kinship;
+mod processes;
 mod tree;
 mod zombies;
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::mem;
+use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use log::{debug, warn};
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpgid};
+use nix::unistd::Pid;
 
-use crate::event_loop::{EventLoop, Interest, Source};
+use crate::event_loop::{EventLoop, Source};
 use crate::privileges;
 use crate::reaper::{
-    Action, CallId, CallSpec, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Snapshot, Timing,
-    Walk,
+    Action, CallId, ChildId, ExitStatus, InvalidBudget, Kinship, Outcome, PidFile, Reaper, Snapshot, Timing,
 };
-use crate::sys::{Answer, Pidfd, Program, Spawned, Task};
+use crate::sys::{Answer, Program, Spawned, Task};
 use broadcast::Broadcast;
-use tree::{Tree, Way, share_of_turn};
+use call::Call;
+use processes::{End, Processes, Role};
+use tree::Tree;
 
 pub use broadcast::{BroadcastId, Broadcasted, TooManyBroadcasts};
+pub use call::{RuntimeCall, StartError};
+pub use processes::Watched;
 
 /// When a process that was not reaped started, in clock ticks since boot: with the PID, which process it is (R9).
 #[must_use]
@@ -41,80 +40,12 @@ pub fn start_time(pid: Pid) -> Option<u64> {
     kinship::Stat::of(pid).map(|stat| stat.started)
 }
 
-/// The name of a watched process in the event loop; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched(pub u32);
-
-/// What a watched process is to the reaper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// The runtime of a call.
-    Runtime(CallId),
-    /// The process that the runtime of a failed call left, which was killed.
-    Leftover(CallId),
-    /// A registered child.
-    Child(ChildId),
-}
-
-#[derive(Debug)]
-struct Process {
-    watched: Watched,
-    role: Role,
-    pid: Pid,
-    pidfd: Pidfd,
-    /// Whether the event loop tells of its end. If not, each SIGCHLD may be about it.
-    is_watched: bool,
-}
-
-/// Whether a process has ended.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    NotYet,
-    /// It is a zombie, which its own parent is to reap.
-    Unreaped,
-    /// It was reaped, by this process just now or by its own parent before.
-    Gone(ExitStatus),
-}
-
-impl Process {
-    /// Reaps the process if it is this one's child and has ended.
-    fn end(&self) -> End {
-        match self.pidfd.try_reap() {
-            Ok(Some(status)) => End::Gone(status),
-            Ok(None) => End::NotYet,
-            Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => {
-                if !self.pidfd.has_exited() {
-                    End::NotYet
-                } else if self.pidfd.is_unreaped() {
-                    End::Unreaped
-                } else {
-                    End::Gone(self.pidfd.status_of_reaped().unwrap_or(ExitStatus::Unknown))
-                }
-            }
-            Err(error) => {
-                warn!("cannot learn how process {} ended: {error}", self.pid);
-                End::Gone(ExitStatus::Unknown)
-            }
-        }
-    }
-}
-
-/// What the driver keeps of a call.
-#[derive(Debug)]
-struct CallFiles {
-    id: CallId,
-    /// Where the runtime writes the PID of its process.
-    pid_file: PathBuf,
-    /// That process, from its examination until the reaper said what becomes of it.
-    examined: Option<(Pid, Pidfd)>,
-}
-
 /// The processes of a shim.
 #[derive(Debug)]
 pub struct Driver {
     reaper: Reaper,
-    processes: Vec<Process>,
-    calls: Vec<CallFiles>,
+    processes: Processes,
+    calls: Vec<Call>,
     /// Of children that are killed with all that is below them.
     trees: Vec<(ChildId, Tree)>,
     /// Signals to all processes of a child; the first is on its way.
@@ -122,49 +53,9 @@ pub struct Driver {
     broadcasts_done: VecDeque<Broadcasted>,
     next_broadcast: u32,
     outcomes: VecDeque<Outcome>,
-    next_watched: u32,
-    /// A process is not watched whose SIGCHLD may have been seen before it was known.
-    look_again: bool,
     orphans_swept: u64,
     runtimes_killed: u64,
 }
-
-/// An OCI runtime's run.
-#[derive(Debug)]
-pub struct RuntimeCall<'a> {
-    /// The runtime.
-    pub program: Program<'a>,
-    /// Where it writes the PID of the process it starts.
-    pub pid_file: PathBuf,
-    /// Its bounds.
-    pub spec: CallSpec,
-}
-
-/// Why a call was not started. Nothing ran.
-#[derive(Debug)]
-pub enum StartError {
-    /// A shutdown has begun (R19).
-    ShuttingDown,
-    /// The runtime could not be started.
-    Spawn(io::Error),
-}
-
-impl From<io::Error> for StartError {
-    fn from(error: io::Error) -> Self {
-        Self::Spawn(error)
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ShuttingDown => f.write_str("this monitor is shutting down"),
-            Self::Spawn(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl Driver {
     /// A driver without processes. The caller is a subreaper already, so that what runtimes leave ends up here.
@@ -172,15 +63,13 @@ impl Driver {
     pub fn new(timing: Timing) -> Self {
         Self {
             reaper: Reaper::new(timing),
-            processes: Vec::new(),
+            processes: Processes::default(),
             calls: Vec::new(),
             trees: Vec::new(),
             broadcasts: VecDeque::new(),
             broadcasts_done: VecDeque::new(),
             next_broadcast: 0,
             outcomes: VecDeque::new(),
-            next_watched: 0,
-            look_again: false,
             orphans_swept: 0,
             runtimes_killed: 0,
         }
@@ -198,8 +87,8 @@ impl Driver {
         }
         let Spawned { pid, pidfd } = call.program.spawn()?;
         let id = self.reaper.handle_runtime_started(now, pid, &call.spec);
-        self.calls.push(CallFiles { id, pid_file: call.pid_file, examined: None });
-        self.watch(event_loop, Role::Runtime(id), pid, pidfd);
+        self.calls.push(Call { id, pid_file: call.pid_file, examined: None });
+        self.processes.watch(event_loop, Role::Runtime(id), pid, pidfd);
         Ok(id)
     }
 
@@ -242,7 +131,7 @@ impl Driver {
         child: ChildId,
         spawned: Spawned,
     ) {
-        self.watch(event_loop, Role::Child(child), spawned.pid, spawned.pidfd);
+        self.processes.watch(event_loop, Role::Child(child), spawned.pid, spawned.pidfd);
     }
 
     /// What the owner of calls and children is to be told next. To be asked after each of the other methods.
@@ -270,7 +159,7 @@ impl Driver {
         now: Instant,
         watched: Watched,
     ) {
-        let Some(process) = self.processes.iter().find(|process| process.watched == watched) else { return };
+        let Some(process) = self.processes.named(watched) else { return };
         match process.role {
             // It is asked there alone: a status can be had only once (R2).
             Role::Child(child) => self.collect(event_loop, now, child),
@@ -281,14 +170,14 @@ impl Driver {
                     // Not seen: a runtime is a child of this process.
                     End::Unreaped => ExitStatus::Unknown,
                 };
-                self.give_up(event_loop, role);
+                self.processes.give_up(event_loop, role);
                 self.reaper.handle_runtime_exit(now, call, status);
             }
             role @ Role::Leftover(call) => {
                 if matches!(process.end(), End::NotYet) {
                     return;
                 }
-                self.give_up(event_loop, role);
+                self.processes.give_up(event_loop, role);
                 self.reaper.handle_process_exit(now, call);
             }
         }
@@ -304,9 +193,7 @@ impl Driver {
 
     /// Sees which of the processes that the event loop cannot watch have ended.
     fn look_at_unwatched<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, now: Instant) {
-        let unwatched: Vec<Watched> =
-            self.processes.iter().filter(|process| !process.is_watched).map(|process| process.watched).collect();
-        for watched in unwatched {
+        for watched in self.processes.unwatched() {
             self.handle_exit(event_loop, now, watched);
         }
     }
@@ -361,7 +248,7 @@ impl Driver {
     /// Gives up memory that is not needed for what there is now.
     pub fn shrink(&mut self) {
         self.reaper.shrink();
-        self.processes.shrink_to_fit();
+        self.processes.shrink();
         self.calls.shrink_to_fit();
         self.trees.shrink_to_fit();
         self.broadcasts.shrink_to_fit();
@@ -430,30 +317,27 @@ impl Driver {
         while let Some(action) = self.reaper.poll_action() {
             let _raised = needs_privileges(&action).then(privileges::raise);
             match action {
-                Action::KillRuntime(call) => self.kill_runtime(call),
-                Action::SignalRuntime(call, signal) => self.signal(Role::Runtime(call), signal),
+                Action::KillRuntime(call) => self.runtimes_killed += u64::from(self.processes.kill_runtime(call)),
+                Action::SignalRuntime(call, signal) => self.processes.signal(Role::Runtime(call), signal),
                 Action::AbandonRuntime(call) => self.abandon(event_loop, Role::Runtime(call)),
                 Action::ReadPidFile(call) => {
-                    let pid_file = self.read_pid_file(call);
+                    let pid_file = self.call(call).map_or(PidFile::Absent, |call| call.read_pid_file());
                     self.reaper.handle_pid_file(now, call, pid_file);
                 }
                 Action::Examine(call, pid) => {
-                    let kinship = self.examine(call, pid);
+                    let kinship = self.call(call).map_or(Kinship::None, |call| call.examine(pid));
                     self.reaper.handle_kinship(now, call, kinship);
                 }
                 Action::KillProcess(call) => {
                     self.watch_examined(event_loop, call, Role::Leftover(call));
-                    self.signal(Role::Leftover(call), Signal::SIGKILL);
+                    self.processes.signal(Role::Leftover(call), Signal::SIGKILL);
                 }
                 Action::AbandonProcess(call) => self.abandon(event_loop, Role::Leftover(call)),
                 Action::Register(call, child) => self.watch_examined(event_loop, call, Role::Child(child)),
-                Action::SignalChild(child, signal) => self.signal(Role::Child(child), signal),
-                Action::KillChild(child) => {
-                    self.signal_group_of(child, Signal::SIGKILL);
-                    self.signal(Role::Child(child), Signal::SIGKILL);
-                }
+                Action::SignalChild(child, signal) => self.processes.signal(Role::Child(child), signal),
+                Action::KillChild(child) => self.processes.signal_with_group(Role::Child(child), Signal::SIGKILL),
                 Action::Collect(child) => self.collect(event_loop, now, child),
-                Action::ForgetChild(child) => self.give_up(event_loop, Role::Child(child)),
+                Action::ForgetChild(child) => self.processes.give_up(event_loop, Role::Child(child)),
                 Action::StopTree(child) => {
                     let walk = self.stop_tree(child);
                     self.reaper.handle_tree_stopped(now, child, walk);
@@ -473,171 +357,41 @@ impl Driver {
                 Action::Report(outcome) => self.report(outcome),
             }
         }
-        if mem::take(&mut self.look_again) {
+        if self.processes.take_look_again() {
             self.look_at_unwatched(event_loop, now);
         }
     }
 
-    fn watch<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, role: Role, pid: Pid, pidfd: Pidfd) {
-        let watched = Watched(self.next_watched);
-        self.next_watched += 1;
-        let watch = event_loop.watch(&pidfd, S::from(watched), Interest::READABLE);
-        if let Err(error) = &watch {
-            // At the user's limit of watches, or without memory.
-            warn!("cannot watch process {pid}, whose end is noticed at the next SIGCHLD: {error}");
-            self.look_again = true;
-        }
-        self.processes.push(Process { watched, role, pid, pidfd, is_watched: watch.is_ok() });
-    }
-
     /// Starts to watch the process that was examined for `call`. One that has exited already is reported at once.
     fn watch_examined<S: Source + From<Watched>>(&mut self, event_loop: &EventLoop<S>, call: CallId, role: Role) {
-        if let Some((pid, pidfd)) = self.files_of(call).and_then(|files| files.examined.take()) {
-            self.watch(event_loop, role, pid, pidfd);
+        if let Some((pid, pidfd)) = self.call(call).and_then(|call| call.examined.take()) {
+            self.processes.watch(event_loop, role, pid, pidfd);
         }
     }
 
     fn abandon<S: Source>(&mut self, event_loop: &EventLoop<S>, role: Role) {
-        if let Some(process) = self.find(role) {
+        if let Some(process) = self.processes.find(role) {
             warn!("process {} does not die of SIGKILL; it is reaped whenever it does", process.pid);
-            self.give_up(event_loop, role);
-        }
-    }
-
-    /// Stops watching the process in that role.
-    fn give_up<S: Source>(&mut self, event_loop: &EventLoop<S>, role: Role) {
-        if let Some(position) = self.processes.iter().position(|process| process.role == role) {
-            let process = self.processes.remove(position);
-            event_loop.unwatch(&process.pidfd);
+            self.processes.give_up(event_loop, role);
         }
     }
 
     /// Sees whether the child has ended, and tells the reaper.
     fn collect<S: Source>(&mut self, event_loop: &EventLoop<S>, now: Instant, child: ChildId) {
-        let Some(process) = self.find(Role::Child(child)) else { return };
+        let Some(process) = self.processes.find(Role::Child(child)) else { return };
         match process.end() {
             End::NotYet => self.reaper.handle_child_running(child),
             End::Unreaped => self.reaper.handle_child_ended(now, child),
             End::Gone(status) => {
                 debug!("process {} {status}", process.pid);
-                self.give_up(event_loop, Role::Child(child));
+                self.processes.give_up(event_loop, Role::Child(child));
                 self.reaper.handle_child_exit(child, status);
             }
         }
     }
 
-    fn files_of(&mut self, call: CallId) -> Option<&mut CallFiles> {
-        self.calls.iter_mut().find(|files| files.id == call)
-    }
-
-    fn find(&self, role: Role) -> Option<&Process> {
-        self.processes.iter().find(|process| process.role == role)
-    }
-
-    fn kill_runtime(&mut self, call: CallId) {
-        if let Some(process) = self.find(Role::Runtime(call)) {
-            warn!("killing the runtime (process {}) and its group", process.pid);
-            if let Err(error) = process.pidfd.signal_group(process.pid, Signal::SIGKILL) {
-                // Before it made its own group it is on its own.
-                debug!("cannot kill the group of process {}: {error}", process.pid);
-            }
-            self.signal(Role::Runtime(call), Signal::SIGKILL);
-            self.runtimes_killed += 1;
-        }
-    }
-
-    /// Signals the group that the child leads, if it does. One that is not this process's to reap may be reaped at any
-    /// moment, and the number pass to another group.
-    fn signal_group_of(&self, child: ChildId, signal: Signal) {
-        if let Some(Process { pid, pidfd, .. }) = self.find(Role::Child(child))
-            && pidfd.is_child().unwrap_or(false)
-            && getpgid(Some(*pid)) == Ok(*pid)
-            && let Err(error) = pidfd.signal_group(*pid, signal)
-        {
-            debug!("cannot send {signal} to the group of process {pid}: {error}");
-        }
-    }
-
-    fn stop_tree(&mut self, child: ChildId) -> Walk {
-        let role = Role::Child(child);
-        let Some(root) = self.find(role).map(|process| process.pid) else { return Walk::Settled };
-        if !self.trees.iter().any(|&(of, _)| of == child) {
-            warn!("stopping process {root} and all below it, as its time is over");
-            self.signal_group_of(child, Signal::SIGSTOP);
-            self.signal(role, Signal::SIGSTOP);
-            self.trees.extend(Tree::new(root, Way::Stop).map(|tree| (child, tree)));
-        }
-        let Some(position) = self.trees.iter().position(|&(of, _)| of == child) else { return Walk::Settled };
-        let time = share_of_turn(self.trees.len());
-        let (child, mut tree) = self.trees.swap_remove(position);
-        let adopted = |root| if self.reaper.is_main(child) { self.adopted(root) } else { Vec::new() };
-        let walk = tree.walk_slice(time, adopted);
-        self.trees.push((child, tree));
-        walk
-    }
-
-    /// The children that nobody started from here: daemons of the container's, which their parents left. What is above
-    /// `root` is its runtime's.
-    fn adopted(&self, root: Pid) -> Vec<Pid> {
-        let above: Vec<Pid> = kinship::ancestors(root).take_while(|&pid| pid != Pid::this()).collect();
-        let mut children = tree::children_of(Pid::this());
-        children.retain(|pid| !above.contains(pid) && self.processes.iter().all(|process| process.pid != *pid));
-        children
-    }
-
-    fn kill_tree(&mut self, child: ChildId) -> Walk {
-        let Some(position) = self.trees.iter().position(|&(of, _)| of == child) else { return Walk::Settled };
-        let time = share_of_turn(self.trees.len());
-        let walk = self.trees[position].1.signal_slice_from_below(Signal::SIGKILL, time);
-        if walk == Walk::Settled {
-            self.trees.remove(position);
-        }
-        walk
-    }
-
-    fn signal(&self, role: Role, signal: Signal) {
-        if let Some(process) = self.find(role) {
-            debug!("{signal} to process {}", process.pid);
-            match process.pidfd.signal(signal) {
-                Ok(()) => {}
-                // Reaped by its own parent.
-                Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {}
-                Err(error) => warn!("cannot send {signal} to process {}: {error}", process.pid),
-            }
-        }
-    }
-
-    fn read_pid_file(&mut self, call: CallId) -> PidFile {
-        let Some(files) = self.files_of(call) else { return PidFile::Absent };
-        // Whatever is there is not waited for: it may be a fifo.
-        let open = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&files.pid_file);
-        match open {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => PidFile::Absent,
-            Err(error) => PidFile::Invalid(error.to_string()),
-            Ok(file) => {
-                // A PID has at most ten digits.
-                let mut text = Vec::with_capacity(32);
-                match file.take(32).read_to_end(&mut text) {
-                    Ok(_) => kinship::parse_pid_file(&text),
-                    Err(error) => PidFile::Invalid(error.to_string()),
-                }
-            }
-        }
-    }
-
-    fn examine(&mut self, call: CallId, pid: Pid) -> Kinship {
-        let Some(files) = self.files_of(call) else { return Kinship::None };
-        match Pidfd::open(pid) {
-            Ok(pidfd) => {
-                let kinship = kinship::examine(pid, &pidfd);
-                files.examined = (kinship != Kinship::None).then_some((pid, pidfd));
-                kinship
-            }
-            Err(error) => {
-                debug!("cannot open process {pid}: {error}");
-                Kinship::None
-            }
-        }
+    fn call(&mut self, id: CallId) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| call.id == id)
     }
 
     fn reap_orphan(&mut self, pid: Pid) {
@@ -652,7 +406,7 @@ impl Driver {
 
     fn report(&mut self, outcome: Outcome) {
         if let Outcome::Started { call, .. } | Outcome::Failed { call, .. } = outcome {
-            self.calls.retain(|files| files.id != call);
+            self.calls.retain(|known| known.id != call);
         }
         self.outcomes.push_back(outcome);
     }
