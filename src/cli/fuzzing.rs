@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::number::{self, IntegerError};
-use super::options::{GROUPS, LONGEST, Opt, SHORTEST};
+use super::options::{LONGEST, Opt, SHORTEST};
+use super::table::GROUPS;
 use super::words;
 use super::{Command, Config, Job, parse};
 use crate::fuzzing::Input;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::options::{GROUPS, Kind, Opt};
+use super::options::{Kind, Opt};
+use super::table::GROUPS;
 
 /// Where the descriptions begin.
 const COLUMN: usize = 32;

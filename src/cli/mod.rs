@@ -1,16 +1,18 @@
 //! The command line: conmon's options and a few of our own.
 //!
-//! [`words`] reads the words by the table in [`options`]; [`validate`] makes a [`Config`] of what was given, or
+//! [`words`] reads the words by the [`table`] of the options; [`validate`] makes a [`Config`] of what was given, or
 //! [`service`] a [`ServiceConfig`].
 
 mod config;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod given;
 mod help;
 mod number;
 mod options;
 mod service;
+mod table;
 mod validate;
 mod words;
 

@@ -5,28 +5,25 @@ use std::path::Path;
 use std::{env, fs};
 
 use super::help::value_of;
-use super::options::{GROUPS, Opt};
+use super::options::Opt;
+use super::table::GROUPS;
 
 fn page(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
-
-fn options() -> impl Iterator<Item = &'static Opt> {
-    GROUPS.iter().flat_map(|group| group.options)
 }
 
 #[test]
 fn every_option_has_its_row_in_the_compatibility_page() {
     let page = page("docs/compatibility.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `--")).collect();
-    for option in options() {
+    for option in Opt::all() {
         let short = option.short.map(|short| format!(", `-{}`", char::from(short))).unwrap_or_default();
         let cell = format!("| `--{}`{short} | ", option.name);
         let row: Vec<_> = rows.iter().filter(|row| row.starts_with(&cell)).collect();
         assert_eq!(row.len(), 1, "rows that begin with {cell}");
         assert_eq!(row[0].contains("refused]("), option.refused, "{}", row[0]);
     }
-    assert_eq!(rows.len(), options().count(), "a row for an option that there is not");
+    assert_eq!(rows.len(), Opt::all().count(), "a row for an option that there is not");
 }
 
 /// The section of the manual page.

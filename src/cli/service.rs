@@ -1,6 +1,6 @@
 //! Makes a [`ServiceConfig`] of what the command line said.
 
-use super::options::Given;
+use super::given::Given;
 use super::validate::{control_socket, detach, directory, invalid, level, logging, name, notify_address, required};
 use super::{CliError, ServiceConfig};
 use crate::generations::{Layout, Service};

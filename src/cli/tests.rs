@@ -444,7 +444,7 @@ impl Random {
 
     /// A word that is often nearly right.
     fn word(&mut self) -> OsString {
-        let group = &options::GROUPS[self.below(options::GROUPS.len())];
+        let group = &table::GROUPS[self.below(table::GROUPS.len())];
         let option = &group.options[self.below(group.options.len())];
         let mut word = match self.below(5) {
             0 => format!("--{}", option.name).into_bytes(),

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
 use nix::unistd::{AccessFlags, access};
 
-use super::options::{Given, GivenLog};
+use super::given::{Given, GivenLog};
 use super::{
     Api, Attach, CliError, Config, Detach, Exit, ExitCommand, Job, JournaldOptions, K8sFileOptions, Logging, Runtime,
     Stdio,

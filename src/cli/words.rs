@@ -8,8 +8,9 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::CliError;
+use super::given::Given;
 use super::number::{self, IntegerError};
-use super::options::{Given, Kind, LONGEST, Opt, SHORTEST};
+use super::options::{Kind, LONGEST, Opt, SHORTEST};
 
 /// What the words come to.
 #[derive(Debug)]
