@@ -5,6 +5,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::mem;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path, PathBuf};
@@ -34,25 +35,26 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
     let id = name("--cid", required(given.cid.take(), "Container ID not provided. Use --cid")?)?;
     let level = level(given.log_level.as_deref())?;
     check_exclusions(&given)?;
-    let uuid = match given.cuuid {
+    let uuid = match given.cuuid.take() {
         // Legacy exec has none.
         None if given.exec && !given.api_version => OsString::new(),
         cuuid => name("--cuuid", required(cuuid, "Container UUID not provided. Use --cuuid")?)?,
     };
-    let runtime_path = executable(required(given.runtime, "Runtime path not provided. Use --runtime")?)?;
+    let runtime_path = executable(required(given.runtime.take(), "Runtime path not provided. Use --runtime")?)?;
     if given.exec && given.exec_process_spec.is_none() {
         return invalid("Exec process spec path not provided. Use --exec-process-spec");
     }
     let working_dir =
         env::current_dir().or_else(|error| invalid(format!("Failed to get working directory: {error}")))?;
-    let bundle = given.bundle.map(|bundle| directory("--bundle", bundle)).transpose()?;
+    let bundle = given.bundle.take().map(|bundle| directory("--bundle", bundle)).transpose()?;
     let Ok(exit_delay) = u64::try_from(given.exit_delay) else {
         return invalid("Delay before invoking exit command must be greater than or equal to 0");
     };
     let container_pid_file = given
         .container_pid_file
+        .take()
         .map_or_else(|| Ok(working_dir.join(pid_file_name(&id))), |file| not_empty("--container-pidfile", file))?;
-    let log = logging(given.log, given.name.clone(), &id)?;
+    let log = logging(mem::take(&mut given.log), given.name.clone(), &id)?;
     given.timing.validate().or_else(|error| invalid(format!("{error}. Use --stop-budget or --shutdown-timeout")))?;
     if let Some(option) = given.refused {
         return not_supported(&format!("--{option}"));
@@ -60,24 +62,12 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
 
     // An exec gets its container's environment; the socket is its container's, too.
     let control_dir = env::var_os(CONTROL_DIR).filter(|_| !given.exec);
-    let control_socket = chosen_socket(given.control_socket, control_dir, &id)?;
-    let attach = Attach {
-        link_dir: if given.full_attach || (given.exec && bundle.is_none()) {
-            None
-        } else {
-            let dir = given.socket_dir.unwrap_or_else(|| DEFAULT_SOCKET_DIR.into());
-            Some(directory("--socket-dir-path", dir)?)
-        },
-        stall_timeout: given.attach_stall_timeout,
-    };
+    let control_socket = chosen_socket(given.control_socket.take(), control_dir, &id)?;
+    let attach = attach(&mut given, bundle.as_deref())?;
     Ok(Config {
-        job: match (given.exec_process_spec.filter(|_| given.exec), given.restore) {
-            (Some(process_spec), _) => {
-                Job::Exec { process_spec: process_spec.into(), bundle, attach: given.exec_attach }
-            }
-            (None, Some(image)) => Job::Restore { bundle: bundle.unwrap_or(working_dir), image: image.into() },
-            (None, None) => Job::Create { bundle: bundle.unwrap_or(working_dir) },
-        },
+        stdio: stdio(&given, &log),
+        exit: exit(&mut given, Duration::from_secs(exit_delay))?,
+        job: job(&mut given, bundle, working_dir),
         id,
         name: given.name,
         uuid,
@@ -93,30 +83,54 @@ pub(super) fn validate(mut given: Given) -> Result<Config, CliError> {
         container_pid_file,
         replace_listen_pid: given.replace_listen_pid,
         timeout: u64::try_from(given.timeout).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs),
-        stdio: match (given.terminal, given.stdin) {
-            (true, _) => Stdio::Terminal,
-            (false, _) if log.passthrough => Stdio::Passthrough,
-            (false, true) => Stdio::PipesWithStdin,
-            (false, false) => Stdio::Pipes,
-        },
         leave_stdin_open: given.leave_stdin_open,
         attach,
         log,
-        exit: Exit {
-            dir: given.exit_dir.map(|dir| directory("--exit-dir", dir)).transpose()?,
-            persist_dir: given.persist_dir.map(|dir| directory("--persist-dir", dir)).transpose()?,
-            command: given.exit_command.map(|path| ExitCommand {
-                path: path.into(),
-                args: given.exit_command_args,
-                delay: Duration::from_secs(exit_delay),
-            }),
-        },
         sdnotify_socket: given.sdnotify_socket.filter(|_| !given.exec).map(notify_address).transpose()?,
         detach: detach(given.sync, given.conmon_pid_file)?,
         control_socket,
         syslog: given.syslog,
         level,
         timing: given.timing,
+    })
+}
+
+fn job(given: &mut Given, bundle: Option<PathBuf>, working_dir: PathBuf) -> Job {
+    match (given.exec_process_spec.take().filter(|_| given.exec), given.restore.take()) {
+        (Some(process_spec), _) => Job::Exec { process_spec: process_spec.into(), bundle, attach: given.exec_attach },
+        (None, Some(image)) => Job::Restore { bundle: bundle.unwrap_or(working_dir), image: image.into() },
+        (None, None) => Job::Create { bundle: bundle.unwrap_or(working_dir) },
+    }
+}
+
+fn stdio(given: &Given, log: &Logging) -> Stdio {
+    match (given.terminal, given.stdin) {
+        (true, _) => Stdio::Terminal,
+        (false, _) if log.passthrough => Stdio::Passthrough,
+        (false, true) => Stdio::PipesWithStdin,
+        (false, false) => Stdio::Pipes,
+    }
+}
+
+fn attach(given: &mut Given, bundle: Option<&Path>) -> Result<Attach, CliError> {
+    let link_dir = if given.full_attach || (given.exec && bundle.is_none()) {
+        None
+    } else {
+        let dir = given.socket_dir.take().unwrap_or_else(|| DEFAULT_SOCKET_DIR.into());
+        Some(directory("--socket-dir-path", dir)?)
+    };
+    Ok(Attach { link_dir, stall_timeout: given.attach_stall_timeout })
+}
+
+fn exit(given: &mut Given, delay: Duration) -> Result<Exit, CliError> {
+    Ok(Exit {
+        dir: given.exit_dir.take().map(|dir| directory("--exit-dir", dir)).transpose()?,
+        persist_dir: given.persist_dir.take().map(|dir| directory("--persist-dir", dir)).transpose()?,
+        command: given.exit_command.take().map(|path| ExitCommand {
+            path: path.into(),
+            args: mem::take(&mut given.exit_command_args),
+            delay,
+        }),
     })
 }
 
