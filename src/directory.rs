@@ -69,7 +69,7 @@ impl Directory {
     /// Whether what `name` leads to is a regular file. Nothing, if it leads nowhere.
     pub(crate) fn leads_to_file(&self, name: &OsStr) -> Option<bool> {
         let found = fstatat(&self.0, name, AtFlags::empty()).ok()?;
-        Some(kind(&found) == SFlag::S_IFREG)
+        Some(kind_of(&found) == SFlag::S_IFREG)
     }
 
     /// Makes a file to write to, mode 0644 under the umask, which must not be there yet.
@@ -129,8 +129,15 @@ impl Directory {
         }
     }
 
+    /// Makes a nonblocking socket for datagrams that are sent to `name`. Its file has the mode that the umask leaves.
+    pub(crate) fn bind_datagram(&self, name: &OsStr) -> io::Result<OwnedFd> {
+        let socket = new_socket(SockType::Datagram)?;
+        self.bind(&socket, name)?;
+        Ok(socket)
+    }
+
     /// Gives the socket the file `name`.
-    pub(crate) fn bind(&self, socket: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    fn bind(&self, socket: &OwnedFd, name: &OsStr) -> io::Result<()> {
         Ok(bind(socket.as_raw_fd(), &self.address(name)?)?)
     }
 
@@ -158,7 +165,8 @@ pub(crate) fn path_of(open: &impl AsFd) -> PathBuf {
     Path::new("/proc/self/fd").join(open.as_fd().as_raw_fd().to_string())
 }
 
-fn kind(found: &FileStat) -> SFlag {
+/// What kind of file that is.
+pub(crate) fn kind_of(found: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT
 }
 

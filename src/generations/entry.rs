@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, readlinkat};
 use nix::sys::stat::{SFlag, fstatat};
 
-use crate::directory::Directory;
+use crate::directory::{Directory, kind_of};
 use crate::error::{Context, Result};
 use crate::whole_file::temporary_name;
 
@@ -29,7 +29,7 @@ impl Entry {
     /// What is at `name`, if anything is.
     pub(super) fn at(directory: &Directory, name: &OsStr) -> io::Result<Option<Self>> {
         let kind = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(stat) => SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT,
+            Ok(found) => kind_of(&found),
             Err(Errno::ENOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };

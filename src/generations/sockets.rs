@@ -11,14 +11,13 @@ use dunnage_runtime::generation::Number;
 use dunnage_runtime::privileges;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, geteuid, unlinkat};
 
 use super::entry::{Entry, Removal, open_directory, remove_if};
 use super::paths::Sockets;
 use super::{CanonicalLink, Layout};
-use crate::directory::{Directory, path_of};
+use crate::directory::{Directory, kind_of, path_of};
 use crate::error::{Context, Error, Result};
 use crate::notify::Inbox;
 
@@ -158,9 +157,7 @@ impl Home {
         let path = &self.sockets.control;
         self.clear_name(path)?;
         let bound = || {
-            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-            let bound = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-            self.directory.bind(&bound, name(path))?;
+            let bound = self.directory.bind_datagram(name(path))?;
             let file = SocketFile::open(&self.directory, name(path), geteuid())?;
             file.set_mode(0o600)?;
             file.give_to(owner)?;
@@ -189,12 +186,13 @@ impl SocketFile {
     /// What is at `name`, if that is a socket and `user`'s.
     fn open(directory: &Directory, name: &OsStr, user: Uid) -> io::Result<Self> {
         let file = openat(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
-        let FileStat { st_mode, st_uid, .. } = fstat(&file)?;
-        if SFlag::from_bits_truncate(st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+        let found = fstat(&file)?;
+        if kind_of(&found) != SFlag::S_IFSOCK {
             return Err(io::Error::other("what is there is no socket"));
         }
-        if st_uid != user.as_raw() {
-            return Err(io::Error::other(format!("it belongs to user {st_uid}, and its generation is user {user}'s")));
+        let owner = found.st_uid;
+        if owner != user.as_raw() {
+            return Err(io::Error::other(format!("it belongs to user {owner}, and its generation is user {user}'s")));
         }
         Ok(Self(file))
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dunnage_runtime::event_loop::{EventLoop, Interest};
 use log::{debug, error, warn};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
+use nix::sys::socket::UnixAddr;
 use nix::sys::stat::Mode;
 
 pub(crate) use inbox::{Arrived, Inbox, MAX_MESSAGE};
@@ -118,14 +118,12 @@ impl NotifyProxy {
 /// container sees it: there its file could be another one by then.
 fn bind_in(bundle: &Path) -> Result<OwnedFd> {
     let bound = || {
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
         let shared = Directory::open(&bundle.join(DIRECTORY))?;
         let bundle = Directory::open(bundle)?;
         let temporary = temporary_name(NAME.as_ref(), &process::id().to_string());
         // Of a process that had this PID.
         let _ = bundle.remove(&temporary);
-        bundle.bind(&socket, &temporary)?;
+        let socket = bundle.bind_datagram(&temporary)?;
         // Afterwards, as the umask has its say in what bind makes.
         let placed = bundle
             .set_mode(&temporary, Mode::from_bits_truncate(0o777))

@@ -82,7 +82,7 @@ impl Shim {
             return Err(failed(&"it is no container"));
         };
         let writing = Writing::start(&mut self.driver, &self.event_loop, &directories.run, &name, bundle, &place);
-        let writing = writing.and_then(|task| self.watch_task(&task, key).map(|()| task));
+        let writing = writing.and_then(|task| self.watch_task(task, key));
         let writing =
             writing.map_err(|error| failed(&format!("cannot start the task that writes its bundle: {error}")))?;
         Ok((writing, Plan { container, cgroup: place.cgroup, stdio }))

@@ -2,13 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use dunnage_runtime::event_loop::Interest;
 use dunnage_runtime::generation::{ParentLimits, Tier};
 use dunnage_runtime::sys::{Answer, Task};
 use log::warn;
 
 use super::Shim;
-use crate::source::{ServiceSource, Source};
 
 /// A task that changes or reclaims; there is one at a time.
 #[derive(Debug)]
@@ -66,10 +64,8 @@ impl Shim {
         let key = self.take_key();
         let parent = self.cgroups.parent().map_err(|failure| failure.to_string())?.cgroup();
         let work = || work(parent).map(|()| Answer::default()).map_err(|error| error.to_string());
-        let task = self.driver.start_task(&self.event_loop, &[parent.as_fd()], work).and_then(|task| {
-            let source = Source::Service(ServiceSource::Task(key));
-            self.event_loop.watch(&task, source, Interest::READABLE).map(|()| task)
-        });
+        let task = self.driver.start_task(&self.event_loop, &[parent.as_fd()], work);
+        let task = task.and_then(|task| self.watch_task(task, key));
         self.limits = Some(LimitsTask { key, task: task.map_err(|error| error.to_string())?, job });
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Shim {
                 let link = self.config.service.live_link.clone();
                 let link = link.ok_or_else(|| Failure::Refused("the service file has no live_link".into()))?;
                 let task = self.driver.start_task(&self.event_loop, &[], move || resolve(&link));
-                let task = task.and_then(|task| self.watch_task(&task, key).map(|()| task));
+                let task = task.and_then(|task| self.watch_task(task, key));
                 task.map(Stage::Resolving).map_err(|error| cannot_begin(&error))
             }
             Origin::Staged { path, digest, .. } => self.open_build(role, path.clone(), digest.as_deref(), key),
@@ -52,12 +52,14 @@ impl Shim {
         let digest = digest.map_err(|error| Failure::Refused(format!("digest: {error}")))?;
         let staged = Staged { path, digest };
         let opening = Opening::start(self.kind_of(role), &mut self.driver, &self.event_loop, staged);
-        let opening = opening.and_then(|task| self.watch_task(&task, key).map(|()| task));
+        let opening = opening.and_then(|task| self.watch_task(task, key));
         opening.map(Stage::Opening).map_err(|error| cannot_begin(&error))
     }
 
-    pub(super) fn watch_task(&self, task: &impl AsFd, key: u32) -> io::Result<()> {
-        self.event_loop.watch(task, Source::Service(ServiceSource::Task(key)), Interest::READABLE)
+    /// A task whose answer is waited for under this number.
+    pub(super) fn watch_task<T: AsFd>(&self, task: T, key: u32) -> io::Result<T> {
+        self.event_loop.watch(&task, Source::Service(ServiceSource::Task(key)), Interest::READABLE)?;
+        Ok(task)
     }
 
     /// A task of a start may be over.

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::event_loop::Interest;
 use dunnage_runtime::generation::{Role, Serial};
 use dunnage_runtime::sys::{Answer, Task};
 use nix::errno::Errno;
@@ -21,7 +20,6 @@ use super::Shim;
 use crate::directory::Directory;
 use crate::error::{Context, Error, Result};
 use crate::generations::{Kept, Particulars, record_file};
-use crate::source::{ServiceSource, Source};
 
 /// Names in the persist directory.
 const RECORD: &str = "generations.json";
@@ -112,11 +110,8 @@ impl Shim {
         let directory = &self.record.directory;
         let kept = [directory.as_fd(), self.record.lock.as_fd()];
         let work = || put_into_place(directory, &text).map(|()| Answer::default()).map_err(|error| error.to_string());
-        let task = self.driver.start_task(&self.event_loop, &kept, work).and_then(|task| {
-            let source = Source::Service(ServiceSource::Task(key));
-            self.event_loop.watch(&task, source, Interest::READABLE).map(|()| task)
-        });
-        match task {
+        let task = self.driver.start_task(&self.event_loop, &kept, work);
+        match task.and_then(|task| self.watch_task(task, key)) {
             Ok(task) => self.record.write = Some(Writing { key, serial, task }),
             Err(error) => self.generations.handle_recorded(now, serial, &Err(error.to_string())),
         }

@@ -16,10 +16,8 @@ use nix::sys::termios::tcgetattr;
 use nix::unistd::mkdtemp;
 
 use crate::error::{Context, Error, Result};
+use crate::socket_file::MAX_SOCKET_PATH;
 use crate::source::{Source, Target};
-
-/// A socket's path with its terminating NUL (unix(7)).
-const SUN_PATH_MAX: usize = 108;
 
 const DIRECTORY_TEMPLATE: &str = "dunnage-XXXXXX";
 const SOCKET_NAME: &str = "console";
@@ -136,7 +134,7 @@ fn make_directory(temporary: &Path) -> Result<PathBuf> {
     for base in [temporary, Path::new("/tmp"), Path::new("/run")] {
         let template = base.join(DIRECTORY_TEMPLATE);
         // Runtimes change to the bundle's directory before they look for it.
-        if !template.is_absolute() || template.as_os_str().len() + 1 + SOCKET_NAME.len() >= SUN_PATH_MAX {
+        if !template.is_absolute() || template.as_os_str().len() + 1 + SOCKET_NAME.len() > MAX_SOCKET_PATH {
             continue;
         }
         match mkdtemp(&template).context(|| format!("cannot make the console socket's directory in {}", base.display()))
@@ -162,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_socket_is_where_a_runtime_in_any_directory_finds_it() {
-        let deep = format!("/tmp/{}", "x".repeat(SUN_PATH_MAX));
+        let deep = format!("/tmp/{}", "x".repeat(MAX_SOCKET_PATH));
         for temporary in [Path::new("."), Path::new(""), Path::new("/no/such/directory"), Path::new(&deep)] {
             let directory = make_directory(temporary).unwrap();
             assert!(directory.is_absolute(), "{}", directory.display());

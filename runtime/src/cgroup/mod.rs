@@ -5,9 +5,9 @@
 //! [`Migration`] moves. Each is asked to `advance` when its watched file has an event, when its `next_timeout` is due,
 //! and whenever its owner thinks that something may have happened; no such call waits for anything.
 //!
-//! Three calls may wait for the kernel, for seconds: [`Cgroup::set_limits`] where it lowers memory limits,
-//! [`Cgroup::reclaim`], and nothing else. They are for a process of their own: all state is in descriptors, which a
-//! forked child has as well. [`Parent::make`] writes limits too, but of a cgroup that has no memory yet.
+//! Two calls may wait for the kernel, for seconds: [`Cgroup::set_limits`] where it lowers memory limits, and
+//! [`Cgroup::reclaim`]. They are for a process of their own: all state is in descriptors, which a forked child has as
+//! well. [`Parent::make`] writes limits too, but of a cgroup that has no memory yet.
 
 mod backoff;
 mod controllers;

@@ -18,6 +18,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::config;
+use crate::directory::kind_of;
 use crate::generations::{Digest, Owner, tier};
 use crate::json::{Fields, Wrong};
 use crate::staged::Staged;
@@ -123,8 +124,8 @@ fn open_directory(path: &Path) -> Result<(OwnedFd, PathBuf), String> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
     let opened = openat2(AT_FDCWD, path, how).map_err(|errno| format!("cannot open it: {}", errno.desc()))?;
-    let mode = fstat(&opened).map_err(|errno| format!("cannot look at it: {}", errno.desc()))?.st_mode;
-    match SFlag::from_bits_truncate(mode) & SFlag::S_IFMT {
+    let found = fstat(&opened).map_err(|errno| format!("cannot look at it: {}", errno.desc()))?;
+    match kind_of(&found) {
         SFlag::S_IFDIR => {}
         SFlag::S_IFLNK => return Err("it is a symlink".into()),
         _ => return Err("it is not a directory".into()),
