@@ -27,7 +27,7 @@ pub enum Action {
     WriteRecord(Serial),
     /// Read whether the cgroup is populated, at once; answer with `handle_found`.
     Inspect(Role, Cgroup),
-    /// Mark the cgroup and kill what is in it until nothing is left; answer with `handle_found` once it is empty, with
+    /// Mark the cgroup and kill what is in it until nothing is left; answer with `handle_emptied` once it is empty, with
     /// `handle_kill_failed`, and with `handle_unmarked` where it could not be marked (G21).
     Evict(Role, Cgroup),
     /// Nobody waits for that any more.
