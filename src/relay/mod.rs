@@ -12,10 +12,11 @@ pub(crate) mod fuzzing;
 mod input;
 mod output;
 mod ring;
+mod sink;
+mod streams;
 mod tail;
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
 use std::io;
 use std::mem;
 use std::num::NonZeroUsize;
@@ -26,22 +27,21 @@ use std::time::{Duration, Instant};
 use dunnage_runtime::event_loop::{Event, EventLoop, Interest};
 use dunnage_runtime::sys;
 use log::{error, warn};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::{Mode, fchmod};
 use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
-use nix::unistd::pipe2;
 
 pub(crate) use attach::AttachSocket;
 pub(crate) use fifo::{ControlFifo, Fifo, Request};
+pub(crate) use sink::Sink;
+pub(crate) use streams::ChildStdio;
 
 use self::clients::{Clients, MAX_CLIENTS};
-use self::input::{Destination, Input, Received};
-use self::output::{Chunk, Kind, Output};
+use self::input::{Input, Received};
+use self::output::{Chunk, Kind, Output, Outputs};
+use self::streams::{Streams, set_nonblocking};
 use self::tail::Tail;
 use crate::buffer::Buffer;
 use crate::cli::Stdio;
 use crate::listener::Listener;
-use crate::log::Log;
 use crate::source::{RelaySource, Source, Target};
 use crate::stream::Stream;
 
@@ -57,56 +57,6 @@ const INPUT_PER_TURN: usize = 16;
 /// How long large buffers are kept for more of the same. Given back between two bursts, they would only be faulted in
 /// again.
 const IDLE: Duration = Duration::from_secs(1);
-
-/// What logs output.
-pub(crate) trait Sink {
-    /// Logs output that was read in one piece. Neither fails nor blocks.
-    fn write(&mut self, stream: Stream, output: &[u8]);
-
-    /// Whether it takes more. If not, the container waits.
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    /// Waits for room, for a moment at most: what was written before the container's end is all read now.
-    fn make_room(&mut self) {}
-
-    /// The stream has ended.
-    fn end(&mut self, _stream: Stream) {}
-
-    /// Whether, since the last time this was asked, memory was used that is to be given back when nothing comes.
-    fn has_grown(&mut self) -> bool;
-}
-
-impl Sink for Log {
-    fn write(&mut self, stream: Stream, output: &[u8]) {
-        self.write(stream, output);
-    }
-
-    fn has_room(&self) -> bool {
-        self.has_room()
-    }
-
-    fn make_room(&mut self) {
-        self.make_room();
-    }
-
-    fn end(&mut self, stream: Stream) {
-        self.end(stream);
-    }
-
-    fn has_grown(&mut self) -> bool {
-        self.has_grown()
-    }
-}
-
-/// The runtime's ends of the streams; closed once it was started.
-#[derive(Debug)]
-pub(crate) struct ChildStdio {
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -131,30 +81,6 @@ pub(crate) struct Relay {
     stderr_tail: Option<Tail>,
 }
 
-/// The sources of output: each of them may be closed, or not be there yet.
-#[derive(Debug, Default)]
-struct Outputs {
-    stdout: Option<Output>,
-    stderr: Option<Output>,
-}
-
-impl Outputs {
-    fn slot(&mut self, stream: Stream) -> &mut Option<Output> {
-        match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Output> {
-        self.stdout.iter().chain(&self.stderr)
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Output> {
-        self.stdout.iter_mut().chain(&mut self.stderr)
-    }
-}
-
 impl Relay {
     /// Makes the standard streams of `target` and starts to watch our ends of them. With a terminal, which the runtime
     /// makes, that is only stderr. With passthrough they are this process's own, and nothing is left to do.
@@ -167,32 +93,12 @@ impl Relay {
         leave_stdin_open: bool,
         stall_timeout: Option<Duration>,
     ) -> io::Result<(Self, ChildStdio)> {
-        let (destination, input) = match stdio {
-            Stdio::PipesWithStdin => {
-                let (theirs, ours) = stream_pipe()?;
-                set_nonblocking(&ours)?;
-                event_loop.watch(&ours, Source::Relay(target, RelaySource::Stdin), Interest::WRITABLE)?;
-                (Destination::Pipe { pipe: ours, leave_open: leave_stdin_open }, theirs)
-            }
-            Stdio::Pipes => (Destination::Nowhere, null(OpenOptions::new().read(true))?),
-            Stdio::Terminal => (Destination::Terminal(None), null(OpenOptions::new().read(true))?),
-            Stdio::Passthrough => (Destination::Nowhere, io::stdin().as_fd().try_clone_to_owned()?),
-        };
-        let mut outputs = Outputs::default();
-        let output = match stdio {
-            Stdio::Terminal => null(OpenOptions::new().write(true))?,
-            Stdio::Pipes | Stdio::PipesWithStdin => output_pipe(event_loop, target, Stream::Stdout, &mut outputs)?,
-            Stdio::Passthrough => io::stdout().as_fd().try_clone_to_owned()?,
-        };
-        let errors = match stdio {
-            Stdio::Passthrough => io::stderr().as_fd().try_clone_to_owned()?,
-            _ => output_pipe(event_loop, target, Stream::Stderr, &mut outputs)?,
-        };
+        let Streams { input, outputs, theirs } = Streams::make(event_loop, target, stdio, leave_stdin_open)?;
         let relay = Self {
             target,
             outputs,
             buffer: Buffer::new(READ_SIZE)?,
-            input: Input::new(destination)?,
+            input: Input::new(input)?,
             waiting: VecDeque::new(),
             input_ended: false,
             listener: None,
@@ -204,7 +110,7 @@ impl Relay {
             bytes_read: 0,
             stderr_tail: Some(Tail::default()),
         };
-        Ok((relay, ChildStdio { stdin: input, stdout: output, stderr: errors }))
+        Ok((relay, theirs))
     }
 
     /// Accepts attach clients on `socket`, a nonblocking one.
@@ -521,37 +427,6 @@ fn rearm(event_loop: &EventLoop<Source>, fd: &impl AsFd, source: Source, interes
     if let Err(error) = event_loop.rearm(fd, source, interest) {
         error!("cannot watch {source:?} any more: {error}");
     }
-}
-
-/// Makes an output pipe, and gives the runtime's end back.
-fn output_pipe(
-    event_loop: &EventLoop<Source>,
-    target: Target,
-    stream: Stream,
-    outputs: &mut Outputs,
-) -> io::Result<OwnedFd> {
-    let (ours, theirs) = stream_pipe()?;
-    set_nonblocking(&ours)?;
-    *outputs.slot(stream) = Some(Output::watch(event_loop, target, stream, Rc::new(ours), Kind::Pipe)?);
-    Ok(theirs)
-}
-
-/// A pipe that a container's user who is not root can open again as `/dev/stdout`: (read end, write end).
-fn stream_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
-    fchmod(&reader, Mode::S_IRWXU | Mode::S_IRWXG | Mode::S_IRWXO)?;
-    Ok((reader, writer))
-}
-
-fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
-    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
-    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    Ok(())
-}
-
-/// What a stream is where there is nothing to move.
-fn null(options: &mut OpenOptions) -> io::Result<OwnedFd> {
-    Ok(options.open("/dev/null")?.into())
 }
 
 #[cfg(test)]

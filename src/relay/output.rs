@@ -153,3 +153,27 @@ impl Output {
         }
     }
 }
+
+/// The sources of output: each of them may be closed, or not be there yet.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    pub(super) stdout: Option<Output>,
+    pub(super) stderr: Option<Output>,
+}
+
+impl Outputs {
+    pub(super) fn slot(&mut self, stream: Stream) -> &mut Option<Output> {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Output> {
+        self.stdout.iter().chain(&self.stderr)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Output> {
+        self.stdout.iter_mut().chain(&mut self.stderr)
+    }
+}

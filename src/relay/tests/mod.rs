@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 
 use dunnage_runtime::event_loop::Events;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::{OpenptyResult, openpty};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{

@@ -25,7 +25,7 @@ fn k04_without_a_terminal_a_size_means_nothing() {
 #[test]
 fn k06_what_is_no_terminal_is_refused() {
     let (mut shim, _child) = Shim::new(Stdio::Terminal);
-    let null = null(OpenOptions::new().read(true).write(true)).expect("/dev/null");
+    let null = File::options().read(true).write(true).open("/dev/null").expect("/dev/null").into();
     assert!(shim.relay.connect_terminal(&shim.event_loop, null).is_err());
     assert!(shim.relay.outputs.stdout.is_none());
 }
@@ -185,5 +185,5 @@ fn size_of(terminal: &OwnedFd) -> (u16, u16) {
 fn open_terminal(path: &Path) -> OwnedFd {
     use std::os::unix::fs::OpenOptionsExt;
     let options = OFlag::O_NOCTTY.bits();
-    OpenOptions::new().read(true).write(true).custom_flags(options).open(path).expect("the terminal").into()
+    File::options().read(true).write(true).custom_flags(options).open(path).expect("the terminal").into()
 }
