@@ -88,7 +88,9 @@ impl Piece<'_> {
         self.is_line
     }
 
-    fn record_len(self) -> usize {
+    /// The length of its record.
+    #[must_use]
+    pub fn record_len(self) -> usize {
         PREFIX_LEN + self.text.len() + usize::from(!self.is_line)
     }
 }

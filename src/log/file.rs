@@ -66,6 +66,11 @@ impl LogFile {
         self.regular
     }
 
+    /// How many files there are at most, with this one.
+    pub(super) fn kept(&self) -> u64 {
+        1 + self.rules.backups.map_or(0, |backups| backups.get().into())
+    }
+
     /// How long the file is, once the end is there of what it may hold by half.
     pub(super) fn size(&self) -> u64 {
         self.size

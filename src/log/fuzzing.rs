@@ -168,15 +168,13 @@ pub(crate) fn appender(bytes: &[u8]) {
     assert!(content == expected, "{} bytes, not {}", content.len(), expected.len());
 }
 
-/// A log with limits, in a directory of its own: what is kept are the last records, in files that keep the limit.
+/// A log with limits, in a directory of its own: its files hold what is left of one record after the other.
 pub(crate) fn files(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let scratch = Scratch::new();
     let path = scratch.0.join("log");
     let size_max = [0, 1, 100, 1000, 20_000, input.number() as u64];
     let size_max = Some(*input.one_of(&size_max)).filter(|&max| max > 0);
-    // A file for each line takes its time.
-    let longest = if size_max.is_some_and(|max| max < 1000) { 64 } else { usize::MAX };
     let total_max = Some(input.number() as u64).filter(|&max| max > 0);
     let keep = input.byte() % 8;
     // The start of a line, of somebody who did not end it.
@@ -191,51 +189,82 @@ pub(crate) fn files(bytes: &[u8]) {
     };
 
     let mut log = K8sFile::open(&options).expect("a log");
-    let mut expected = Vec::new();
-    let mut reopened = false;
+    let mut expected = Files::new(&options, &torn);
     while !input.is_empty() {
         match input.byte() % 16 {
             0 => {
                 log.reopen();
-                reopened = true;
+                expected.begin();
             }
             1 => log.release(),
             number => {
                 let stream = [Stream::Stdout, Stream::Stderr][usize::from(number & 1)];
-                let mut output = input.output();
-                output.truncate(longest);
+                let output = input.output();
                 log.write(stream, &output);
-                expected.append(&mut Record::of_output(stream, &output));
+                expected.write(Record::of_output(stream, &output));
             }
         }
     }
     log.finish();
     assert_eq!(log.deadline(), None, "nothing is lost");
-    if let Some(max) = total_max {
-        let mut left = max.saturating_sub((torn.len() + usize::from(!torn.is_empty())) as u64);
-        // The record that passes the limit is whole.
-        expected.retain(|record| {
-            let is_kept = left > 0;
-            left = left.saturating_sub(record.len() as u64);
-            is_kept
-        });
-    }
+    assert_eq!(log.totals().lines_logged, expected.lines);
 
     let backup = |number: u8| path.with_extension(number.to_string());
     assert!(!backup(keep + 1).exists(), "there are more than {keep}");
     let paths: Vec<PathBuf> = (1..=keep).rev().map(backup).filter(|path| path.exists()).chain([path.clone()]).collect();
-    let mut found = Vec::new();
-    for path in &paths {
-        let content = fs::read(path).expect("a file");
-        let records = Record::all_of(without(&torn, &content));
-        let in_bounds = size_max.is_none_or(|max| content.len() as u64 <= max);
-        let is_alone = records.iter().map(Record::len).eq([content.len()]);
-        assert!(in_bounds || is_alone || content == torn || records.is_empty(), "{} bytes", content.len());
-        found.extend(records);
+    let found: Vec<_> = paths
+        .iter()
+        .map(|path| fs::read(path).expect("a file"))
+        .map(|content| Record::all_of(without(&torn, &content)))
+        .collect();
+    let all = expected.records.len();
+    let kept = &expected.records[all.saturating_sub(usize::from(keep) + 1)..];
+    assert!(found == kept, "{} files of {all}, not {}", found.len(), kept.len());
+}
+
+/// The files of a log and what is in them, if none of them ever goes.
+struct Files {
+    /// Of each file.
+    records: Vec<Vec<Record>>,
+    /// How long the last one is.
+    size: u64,
+    size_max: u64,
+    left: u64,
+    lines: u64,
+}
+
+impl Files {
+    fn new(options: &K8sFileOptions, torn: &[u8]) -> Self {
+        let size = (torn.len() + usize::from(!torn.is_empty())) as u64;
+        let left = options.total_max.map_or(u64::MAX, |max| max.saturating_sub(size));
+        Self { records: vec![Vec::new()], size, size_max: options.size_max.unwrap_or(u64::MAX), left, lines: 0 }
     }
-    assert!(expected.ends_with(&found), "{} of {}", found.len(), expected.len());
-    let none_is_gone = paths.len() <= keep.into() || (size_max.is_none() && !reopened);
-    assert!(!none_is_gone || found.len() == expected.len(), "{} of {}", found.len(), expected.len());
+
+    fn write(&mut self, records: Vec<Record>) {
+        for record in records {
+            self.push(record);
+        }
+    }
+
+    fn begin(&mut self) {
+        self.records.push(Vec::new());
+        self.size = 0;
+    }
+
+    /// A record goes into the file where it fits. The one that passes the limit of all is whole, and the last.
+    fn push(&mut self, record: Record) {
+        if self.left == 0 {
+            return;
+        }
+        let len = record.len() as u64;
+        if self.size > 0 && self.size + len > self.size_max {
+            self.begin();
+        }
+        self.size += len;
+        self.left = self.left.saturating_sub(len);
+        self.lines += u64::from(record.full);
+        self.records.last_mut().expect("there is always one").push(record);
+    }
 }
 
 /// A log without the torn line that may be its first.

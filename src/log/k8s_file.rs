@@ -10,6 +10,7 @@ use nix::errno::Errno;
 
 use super::file::{LogFile, Rules};
 use super::loss::{Loss, Totals};
+use super::passing;
 use super::stamp::Stamp;
 use crate::buffer::Buffer;
 use crate::cli::K8sFileOptions;
@@ -136,9 +137,13 @@ impl K8sFile {
             }
             let note = self.loss.as_ref().map(|loss| format!("dunnage: {loss}\n"));
             let next = note.as_ref().map(|note| prefix.len() + note.len());
-            let Some(next) = next.or_else(|| pieces.next_record_len()) else {
+            let Some(mut next) = next.or_else(|| pieces.next_record_len()) else {
                 return;
             };
+            if self.keep_limit(next) && note.is_none() {
+                self.pass_over(&mut pieces);
+                next = pieces.next_record_len().unwrap_or(next);
+            }
             let room = self.room_for(next);
             let mut batch = Batch::new(&mut self.buffer[..room]);
             if let Some(note) = &note {
@@ -173,6 +178,18 @@ impl K8sFile {
         }
     }
 
+    /// Takes off `pieces` what would be gone again by the end of them, now that the file is a new one.
+    fn pass_over(&mut self, pieces: &mut Pieces) {
+        let Some(limit) = self.size_max else { return };
+        // Where the log ends is for the records themselves to find.
+        if self.left.is_some_and(|left| left <= passing::most_bytes(pieces)) {
+            return;
+        }
+        let passed = passing::pass_over(pieces, limit, self.file.kept());
+        self.totals.lines_logged += passed.lines;
+        self.left = self.left.map(|left| left - passed.bytes);
+    }
+
     /// Counts what could not be written, in an attempt that began at `start` if there was a loss before.
     fn lose(&mut self, dropped: Pieces, reason: Errno, start: Option<Instant>) {
         if dropped.rest().is_empty() && self.loss.is_none() {
@@ -191,34 +208,32 @@ impl K8sFile {
         }
     }
 
-    /// How many bytes may be written at once, with the first record taking `next`. Replaces a file that would pass its
-    /// limit; if that is impossible the old one grows on.
-    fn room_for(&mut self, next: usize) -> usize {
-        let left = self.left.unwrap_or(u64::MAX).min(self.room_in_file(next));
-        usize::try_from(left).unwrap_or(usize::MAX).clamp(next, BUFFER_SIZE.get())
+    /// Replaces a file that would pass its limit with a record of `next` bytes, and whether it did. If that is impossible
+    /// the old one grows on.
+    fn keep_limit(&mut self, next: usize) -> bool {
+        self.size_max.is_some_and(|limit| self.passes(limit, next) && self.replace(limit, next))
     }
 
-    /// The same for this file alone.
-    fn room_in_file(&mut self, next: usize) -> u64 {
-        let Some(limit) = self.size_max else { return u64::MAX };
-        if self.passes(limit, next) && !self.replace(limit, next) {
-            return u64::MAX;
-        }
-        limit.saturating_sub(self.file.size())
+    /// How many bytes may be written at once, with the first record taking `next`.
+    fn room_for(&self, next: usize) -> usize {
+        let in_file = self.size_max.filter(|&limit| !self.passes(limit, next));
+        let in_file = in_file.map_or(u64::MAX, |limit| limit.saturating_sub(self.file.size()));
+        let left = self.left.unwrap_or(u64::MAX).min(in_file);
+        usize::try_from(left).unwrap_or(usize::MAX).clamp(next, BUFFER_SIZE.get())
     }
 
     fn passes(&self, limit: u64, next: usize) -> bool {
         self.file.size() > 0 && self.file.size() + next as u64 > limit
     }
 
-    /// Whether there is a file now that takes a record of `next` bytes.
+    /// Whether there is another file now, that takes a record of `next` bytes.
     fn replace(&mut self, limit: u64, next: usize) -> bool {
         if self.replace_failed.is_some_and(|failed| failed.elapsed() < REPLACE_PAUSE) {
             return false;
         }
         self.file.refresh_size();
         if !self.passes(limit, next) {
-            return true;
+            return false;
         }
         match self.file.replace() {
             Ok(()) => {

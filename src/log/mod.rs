@@ -8,6 +8,7 @@ pub(crate) mod fuzzing;
 mod journald;
 mod k8s_file;
 mod loss;
+mod passing;
 mod place;
 mod stamp;
 #[cfg(test)]

@@ -22,6 +22,27 @@ fn f03_the_newest_lines_are_kept_without_gap_or_double() {
 }
 
 #[test]
+fn r22_a_flood_of_empty_lines_makes_no_more_files_than_are_kept() {
+    for backups in 0..3 {
+        let dir = Scratch::new();
+        let path = dir.path("log");
+        let mut log = open_rotated(&path, Some(100), backups);
+        log.write(Stdout, b"\n\n");
+        let made = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        made.add_watch(path.parent().unwrap(), AddWatchFlags::IN_CREATE).unwrap();
+        log.write(Stdout, &b"\n".repeat(64 << 10));
+        // Each new file has another name first; a backup's is a second one.
+        let new = made.read_events().unwrap().into_iter().filter_map(|event| event.name);
+        let new = new.filter(|name| name.as_bytes().starts_with(b".")).count();
+        assert_eq!(u32::try_from(new), Ok(backups + 1));
+        for file in (1..=backups).map(|number| backup(&path, number)).chain([path.clone()]) {
+            assert_eq!(Records::of(file).len(), 2);
+        }
+        assert_eq!(log.totals().lines_logged, (64 << 10) + 2);
+    }
+}
+
+#[test]
 fn f13_reopening_keeps_the_old_file_as_the_first() {
     let dir = Scratch::new();
     let path = dir.path("log");
