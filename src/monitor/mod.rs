@@ -3,9 +3,11 @@
 mod durable;
 mod ending;
 mod execs;
+mod news;
 mod service;
 mod signal;
 mod starting;
+mod status;
 
 use std::path::Path;
 use std::time::Instant;

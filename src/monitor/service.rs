@@ -1,25 +1,22 @@
-//! What clients of the control socket ask for, and what they are told.
+//! What clients of the control socket ask for, and what there is for them.
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use dunnage_runtime::event_loop::EventLoop;
-use dunnage_runtime::sys;
 use log::info;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::news::Told;
+use super::status::Container;
 use super::{Monitor, Phase};
 use crate::cli::Stdio;
-use crate::control::reply::{
-    Call, Counters, Description, Done, Event, EventKind, Info, Process, State, Status, Zombie,
-};
+use crate::control::reply::{Description, Done, Info};
 use crate::control::{self, ConnectionId, Control, Incoming, Refusal, Request, Signallers};
 use crate::error::Result;
 use crate::exec::{Caller, Exec, Execs, Order, State as ExecState};
-use crate::limits::LimitFiles;
-use crate::log::rfc3339;
-use crate::relay::{AttachSocket, Relay};
+use crate::relay::Relay;
 use crate::source::Source;
 
 /// What the container is called as a target.
@@ -33,39 +30,18 @@ const NO_GENERATIONS: &str = "this shim serves no generations: they need a shim 
 pub(super) struct Service {
     pub(super) control: Control,
     pub(super) execs: Execs,
-    container: Container,
+    pub(super) container: Container,
     /// Who waits for the shutdown to be over.
     shutdown_callers: Vec<ConnectionId>,
     /// Who waits for a signal to be sent to all.
     pub(super) signallers: Signallers,
-    told: Told,
+    pub(super) told: Told,
     /// When memory is given back.
     pub(super) idle: Option<Instant>,
 }
 
 /// How long nothing is asked before what was needed for answers is given back.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
-
-/// How often subscribers are told of output that was dropped, at most.
-const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What is remembered of the container.
-#[derive(Debug, Default)]
-struct Container {
-    process: Option<(Pid, SystemTime)>,
-    exit_code: Option<i32>,
-    limits: LimitFiles,
-}
-
-/// What subscribers heard of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    orphans_swept: u64,
-    shutting_down: bool,
-    bytes_dropped: u64,
-    /// When they may hear of more that was dropped, if more was.
-    dropped_again: Option<Instant>,
-}
 
 impl Service {
     /// Makes the socket.
@@ -264,142 +240,6 @@ impl Monitor {
             service.signallers.forget(client);
         }
         self.forget_caller(client, now);
-    }
-
-    fn status(&self, now: Instant) -> Status {
-        let state = match self.phase {
-            Phase::Waiting(..) => State::Waiting,
-            Phase::Starting(_) => State::Starting,
-            Phase::Running(_) => State::Running,
-            Phase::Ending(_) => State::Ended,
-        };
-        let mut status = Status::new(self.config.id.to_string_lossy().into_owned(), state);
-        self.describe_container(&mut status);
-        let Some(service) = &self.service else { return status };
-        let snapshot = self.driver.snapshot();
-        let process =
-            |target: String, pid: Pid, started| Process { target, pid: pid.as_raw(), started: rfc3339(started) };
-        status.exit_code = service.container.exit_code;
-        status.shutting_down = self.driver.is_shutting_down();
-        if let (Phase::Running(_), Some((pid, started))) = (&self.phase, service.container.process) {
-            status.processes.push(process(CONTAINER.to_owned(), pid, started));
-        }
-        for exec in service.execs.iter() {
-            if let ExecState::Running { pid, started, .. } = exec.state {
-                status.processes.push(process(exec.id.to_string(), pid, started));
-            }
-        }
-        let clock = SystemTime::now();
-        let time = |then| rfc3339(clock - now.saturating_duration_since(then));
-        for call in &snapshot.calls {
-            let exec = service.execs.iter().find(|exec| exec.call() == Some(call.id));
-            status.calls.push(Call {
-                target: exec.map_or_else(|| CONTAINER.to_owned(), |exec| exec.id.to_string()),
-                runtime_pid: call.runtime.map(Pid::as_raw),
-                process_pid: call.process.map(Pid::as_raw),
-                started: time(call.started),
-            });
-        }
-        let zombies = snapshot.zombies.iter().take(control::MAX_ZOMBIES);
-        status.zombies =
-            zombies.map(|zombie| Zombie { pid: zombie.pid.as_raw(), first_seen: time(zombie.first_seen) }).collect();
-        status.limits = service.container.limits.read();
-        let logged = self.log.totals();
-        status.counters = Counters {
-            output_bytes: self.relay.bytes_read(),
-            lines_logged: logged.lines_logged,
-            bytes_dropped: logged.bytes_dropped,
-            orphans_swept: self.driver.orphans_swept(),
-            runtimes_killed: self.driver.runtimes_killed(),
-        };
-        status
-    }
-
-    /// What the container was started with.
-    fn describe_container(&self, status: &mut Status) {
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        status.name = self.config.name.as_ref().map(|name| name.to_string_lossy().into_owned());
-        status.terminal = self.config.stdio == Stdio::Terminal;
-        status.logs = self.config.log.names();
-        if let Some(bundle) = self.config.bundle() {
-            status.bundle = text(bundle);
-            status.attach = self.attach.as_ref().map(|_| text(&bundle.join(AttachSocket::NAME)));
-        }
-    }
-
-    /// Tells subscribers.
-    pub(super) fn tell(&mut self, event: Event, now: Instant) {
-        if let Some(service) = &mut self.service {
-            service.control.tell(event, now);
-        }
-    }
-
-    /// The container has started.
-    pub(super) fn tell_started(&mut self, pid: Pid, now: Instant) {
-        if let Some(service) = &mut self.service {
-            service.container.process = Some((pid, SystemTime::now()));
-            service.container.limits = LimitFiles::of(pid.as_raw());
-            let event = Event::now(EventKind::Started);
-            service.control.tell(Event { target: Some(CONTAINER.into()), pid: Some(pid.as_raw()), ..event }, now);
-        }
-    }
-
-    /// The container has ended.
-    pub(super) fn tell_ended(&mut self, kind: EventKind, exit_code: i32, now: Instant) {
-        self.tell_dropped(now);
-        if let Some(service) = &mut self.service {
-            service.container.exit_code = Some(exit_code);
-            let pid = service.container.process.map(|(pid, _)| pid.as_raw());
-            let event = Event { target: Some(CONTAINER.into()), pid, exit_code: Some(exit_code), ..Event::now(kind) };
-            service.control.tell(event, now);
-        }
-    }
-
-    /// The container ran out of memory.
-    pub(super) fn tell_oom(&mut self, now: Instant) {
-        self.tell(Event { target: Some(CONTAINER.into()), ..Event::now(EventKind::Oom) }, now);
-    }
-
-    /// Tells subscribers how much output was dropped since they were told last.
-    fn tell_dropped(&mut self, now: Instant) {
-        let dropped = self.log.totals().bytes_dropped;
-        let Some(service) = &mut self.service else { return };
-        let count = dropped - service.told.bytes_dropped;
-        if count > 0 {
-            service.told.bytes_dropped = dropped;
-            service.told.dropped_again = Some(now + DROPPED_INTERVAL);
-            service.control.tell(Event { count: Some(count), ..Event::now(EventKind::LogDropped) }, now);
-        }
-    }
-
-    /// Tells subscribers of what is known by being looked for.
-    pub(super) fn tell_news(&mut self, now: Instant) {
-        if self.service.as_ref().is_some_and(|service| service.told.dropped_again.is_none_or(|at| at <= now)) {
-            if let Some(service) = &mut self.service {
-                service.told.dropped_again = None;
-            }
-            self.tell_dropped(now);
-        }
-        let Some(service) = &mut self.service else { return };
-        if service.idle.is_some_and(|at| at <= now) {
-            service.idle = None;
-            if service.execs.is_empty() {
-                service.execs.shrink();
-                service.signallers.shrink();
-                self.driver.shrink();
-                sys::give_back_memory();
-            }
-        }
-        let swept = self.driver.orphans_swept();
-        if swept > service.told.orphans_swept {
-            let count = Some(swept - service.told.orphans_swept);
-            service.told.orphans_swept = swept;
-            service.control.tell(Event { count, ..Event::now(EventKind::OrphanSwept) }, now);
-        }
-        if self.driver.is_shutting_down() && !service.told.shutting_down {
-            service.told.shutting_down = true;
-            service.control.tell(Event::now(EventKind::ShuttingDown), now);
-        }
     }
 
     /// Whether clients have all that they are to get before the end, and processes all signals that are on their way.
