@@ -18,7 +18,6 @@ pub(crate) mod tier;
 
 pub(crate) use digest::Digest;
 pub(crate) use link::CanonicalLink;
-pub(crate) use paths::Sockets;
 pub(crate) use record_file::{Kept, Particulars};
 pub(crate) use service::{BarKind, Layout, Runtime, Service};
 pub(crate) use sockets::{Directories, Home, Owner};

@@ -1,5 +1,6 @@
 //! What clients of the control socket ask for.
 
+use std::path::Path;
 use std::time::Instant;
 
 use dunnage_runtime::generation::{self, Cgroup, Number, Role, Source as Origin, Target, Token};
@@ -11,7 +12,7 @@ use super::Shim;
 use super::answers::Kind;
 use crate::control::reply::{Description, Done, Emptied, Info, LaidOut, LayoutKind, Outcome, Paths};
 use crate::control::{self, ConnectionId, GateAnswer, GenerationRequest, Incoming, Launch, Refusal, Request};
-use crate::generations::{BarKind, Layout, Sockets};
+use crate::generations::{BarKind, Layout};
 use crate::rounds::Owner as _;
 
 impl Shim {
@@ -103,50 +104,28 @@ impl Shim {
                 return Ok(());
             }
             Asked::Paths(number) => {
-                let paths = match self.config.service.layout.paths(number) {
-                    None => Paths { socket: None, control_socket: None },
-                    Some(Sockets { socket, control }) => {
-                        let text = |path: std::path::PathBuf| Some(path.to_string_lossy().into_owned());
-                        Paths { socket: text(socket), control_socket: text(control) }
-                    }
-                };
+                let paths = self.paths(number);
                 self.control.answer(from, &paths, now);
                 return Ok(());
             }
             Asked::AnswerGate { token, answer } => {
-                let answer = match answer {
-                    GateAnswer::Proceed => Ok(()),
-                    GateAnswer::Refuse { reason } => Err(reason),
-                };
-                let waited_for =
-                    token.parse().is_ok_and(|token| self.generations.handle_gate_answer(now, Token(token), answer));
-                if !waited_for {
-                    return Err(Refusal::NotFound { target: format!("gate {token}") });
-                }
+                self.answer_gate(&token, answer, now)?;
                 self.control.answer(from, &Done {}, now);
                 return Ok(());
             }
             Asked::Stage { number, build, path, launch } => {
-                let Launch { digest, tier, gate } = launch;
-                let source = Origin::Staged { build, path, digest: digest.map(|digest| digest.to_string()) };
-                let target = Target::Generation(number);
-                (Kind::Start, Wanted::Start(generation::Launch { target, source, tier, gate }))
+                start(Target::Generation(number), &launch, |digest| Origin::Staged { build, path, digest })
             }
             Asked::Start { number, build, launch } => {
-                (Kind::Start, Wanted::Start(cold(Target::Generation(number), build, &launch)))
+                start(Target::Generation(number), &launch, |digest| Origin::Live { build, digest })
             }
             Asked::StartWorker { build, path: None, replace, launch } => {
-                (Kind::Start, Wanted::Start(cold(Target::Worker { replace }, build, &launch)))
+                start(Target::Worker { replace }, &launch, |digest| Origin::Live { build, digest })
             }
             Asked::StartWorker { build, path: Some(path), replace, launch } => {
-                let Launch { digest, tier, gate } = launch;
-                let last = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let digest = digest.map(|digest| digest.to_string());
-                let source = Origin::Staged { build: build.unwrap_or(last), path, digest };
-                (
-                    Kind::Start,
-                    Wanted::Start(generation::Launch { target: Target::Worker { replace }, source, tier, gate }),
-                )
+                let build =
+                    build.unwrap_or_else(|| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+                start(Target::Worker { replace }, &launch, |digest| Origin::Staged { build, path, digest })
             }
             Asked::StartSidecar(number) => (Kind::Sidecar, Wanted::StartSidecar(number)),
             Asked::Hold { build, reason } => (Kind::Plain, Wanted::Hold { build, reason }),
@@ -175,9 +154,31 @@ impl Shim {
         Ok(())
     }
 
+    fn answer_gate(&mut self, token: &str, answer: GateAnswer, now: Instant) -> Result<(), Refusal> {
+        let answer = match answer {
+            GateAnswer::Proceed => Ok(()),
+            GateAnswer::Refuse { reason } => Err(reason),
+        };
+        let number = token.parse().map(Token);
+        if number.is_ok_and(|token| self.generations.handle_gate_answer(now, token, answer)) {
+            Ok(())
+        } else {
+            Err(Refusal::NotFound { target: format!("gate {token}") })
+        }
+    }
+
+    fn paths(&self, number: Number) -> Paths {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let sockets = self.config.service.layout.paths(number);
+        Paths {
+            socket: sockets.as_ref().map(|sockets| text(&sockets.socket)),
+            control_socket: sockets.as_ref().map(|sockets| text(&sockets.control)),
+        }
+    }
+
     fn laid_out(&self) -> LaidOut {
         let layout = &self.config.service.layout;
-        let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+        let text = |path: &Path| path.to_string_lossy().into_owned();
         LaidOut {
             layout: layout_kind(layout),
             reason: layout.reason().map(str::to_owned),
@@ -216,9 +217,15 @@ impl Shim {
     }
 }
 
-fn cold(target: Target, build: Option<String>, launch: &Launch) -> generation::Launch {
-    let digest = launch.digest.map(|digest| digest.to_string());
-    generation::Launch { target, source: Origin::Live { build, digest }, tier: launch.tier, gate: launch.gate }
+/// A start of what `source` makes of the digest that its bytes must have.
+fn start(
+    target: Target,
+    launch: &Launch,
+    source: impl FnOnce(Option<String>) -> Origin,
+) -> (Kind, generation::Request) {
+    let Launch { digest, tier, gate } = *launch;
+    let source = source(digest.map(|digest| digest.to_string()));
+    (Kind::Start, generation::Request::Start(generation::Launch { target, source, tier, gate }))
 }
 
 pub(super) fn layout_kind(layout: &Layout) -> LayoutKind {
