@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use dunnage_runtime::cgroup::Name;
-use dunnage_runtime::generation::{Cgroup, Number, Numbers, Process, Progress, Record, Role, Run, Sidecar};
+use dunnage_runtime::cgroup::{InvalidName, Name};
+use dunnage_runtime::generation::{Number, Numbers, Process, Progress, Record, Role, Run, Sidecar};
 use nix::unistd::{Gid, Uid};
 use serde_json::{Value, json};
 
@@ -83,8 +83,8 @@ fn encode_run(run: &Run, particulars: Option<&Particulars>) -> Value {
         "state": state,
         "pid": process.map(|process| process.pid),
         "start_time": process.map(|process| process.start_time),
-        "cgroups": run.cgroups.iter().map(Cgroup::as_str).collect::<Vec<_>>(),
-        "unmarked": run.unmarked.iter().map(Cgroup::as_str).collect::<Vec<_>>(),
+        "cgroups": run.cgroups.iter().map(Name::as_str).collect::<Vec<_>>(),
+        "unmarked": run.unmarked.iter().map(Name::as_str).collect::<Vec<_>>(),
         "executed": own,
     })
 }
@@ -183,11 +183,10 @@ fn progress(fields: &mut Fields<'_>) -> Result<Progress, Wrong> {
     }
 }
 
-fn cgroups(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Cgroup>, Wrong> {
+fn cgroups(fields: &mut Fields<'_>, name: &str) -> Result<Vec<Name>, Wrong> {
     let names: Vec<String> = fields.required(name)?;
-    let checked = |cgroup: String| match cgroup.parse::<Name>() {
-        Ok(_) => Ok(Cgroup::recorded(&cgroup)),
-        Err(error) => Err(Wrong::new(name, format!("has {cgroup:?}: {error}"))),
+    let checked = |cgroup: String| {
+        cgroup.parse().map_err(|error: InvalidName| Wrong::new(name, format!("has {cgroup:?}: {error}")))
     };
     names.into_iter().map(checked).collect()
 }
@@ -208,14 +207,15 @@ pub(crate) mod tests {
 
     pub(crate) fn example() -> Kept {
         let number = |number| Number::new(number).unwrap();
+        let draining: Name = "draining".parse().unwrap();
         let run = |role, progress| Run {
             build: "b \"7\"".into(),
             staged: Some("/srv/builds/b7".into()),
             digest: Some(format!("sha256:{}", "0".repeat(64))),
             tier: Tier { cpu_weight: 7, ..Tier::UNLIMITED },
             progress,
-            cgroups: vec![Cgroup::of(role), Cgroup::recorded("draining")],
-            unmarked: BTreeSet::from([Cgroup::recorded("draining")]),
+            cgroups: vec![Name::of(role), draining.clone()],
+            unmarked: BTreeSet::from([draining.clone()]),
         };
         let seven = Role::Generation(number(7));
         let mut kept = Kept::default();

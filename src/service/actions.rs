@@ -33,7 +33,7 @@ impl Shim {
             Action::SetParent { tier, keep_memory_max } => self.set_parent(tier, keep_memory_max),
             Action::ReadMemory => self.read_memory(),
             Action::Reclaim(bytes) => self.reclaim(bytes),
-            Action::Move { number, from, to, tier } => self.begin_move(number, &from, &to, tier, now),
+            Action::Move { number, from, to, tier } => self.begin_move(number, from, to, tier, now),
             Action::EndMove(number) => self.end_move(number),
             Action::Adopt(role, process) => self.adopt(role, process),
             Action::Report(outcome) => self.report(outcome, now),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::Instant;
 
-use dunnage_runtime::generation::{Cgroup, Failure, Left, Outcome, Point, Process, Reply, RequestId, Role};
+use dunnage_runtime::cgroup::Name;
+use dunnage_runtime::generation::{Failure, Left, Outcome, Point, Process, Reply, RequestId, Role};
 use log::{info, warn};
 
 use super::Shim;
-use super::cgroups::name_of;
 use crate::control::reply::{
     self, AtGate, AtRecord, Done, Emptied, Event, EventKind, Gate, GatePoint, GenerationEvent, LaunchStarted, Launched,
     Recorded, SidecarStarted, TierLimits,
@@ -230,9 +230,9 @@ impl Shim {
         Refusal::Unproven { left: pids, reason: Some(reason.join("; ")) }
     }
 
-    fn pids_in(&self, cgroup: &Cgroup) -> Vec<i32> {
-        let (Ok(parent), Ok(name)) = (self.cgroups.parent(), name_of(cgroup)) else { return Vec::new() };
-        let child = parent.child(&name).ok().flatten();
+    fn pids_in(&self, cgroup: &Name) -> Vec<i32> {
+        let Ok(parent) = self.cgroups.parent() else { return Vec::new() };
+        let child = parent.child(cgroup).ok().flatten();
         child
             .map(|child| child.left().processes.iter().map(|process| process.pid.as_raw()).collect())
             .unwrap_or_default()

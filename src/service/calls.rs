@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use dunnage_runtime::generation::{self, Cgroup, Number, Role, Source as Origin, Target, Token};
+use dunnage_runtime::cgroup::Name;
+use dunnage_runtime::generation::{self, Number, Role, Source as Origin, Target, Token};
 use dunnage_runtime::reaper::ChildId;
 use log::info;
 use nix::sys::signal::Signal;
@@ -140,8 +141,7 @@ impl Shim {
             Asked::EmptyHost { timeout } => empty(Role::Worker, timeout),
             Asked::KillSidecar { timeout } => kill(Role::Sidecar, timeout),
             Asked::Move { number, cgroup, timeout } => {
-                let to = Cgroup::named(&cgroup).filter(|_| cgroup.parse::<dunnage_runtime::cgroup::Name>().is_ok());
-                let to = to.ok_or(Refusal::invalid("cgroup"))?;
+                let to = Name::chosen(&cgroup).ok_or(Refusal::invalid("cgroup"))?;
                 (Kind::Plain, Wanted::Move { number, to, timeout })
             }
         };

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::cgroup::{CgroupError, Name, Parent, Proof, Removed};
-use dunnage_runtime::generation::{Cgroup, Failure, Role};
+use dunnage_runtime::cgroup::{CgroupError, Parent, Proof, Removed};
+use dunnage_runtime::generation::Failure;
 use log::warn;
 
 use super::killing::{Evicting, Removing};
@@ -48,20 +48,6 @@ impl Cgroups {
         let moves = self.moves.iter().filter_map(Moving::next_timeout);
         evictions.chain(removals).chain(moves).min()
     }
-}
-
-/// The name of the child that a role begins in.
-pub(super) fn first_child(role: Role) -> Name {
-    match role {
-        Role::Generation(number) => Name::of_generation(number),
-        Role::Sidecar => Name::of_sidecar(),
-        Role::Worker => Name::of_host(),
-    }
-}
-
-/// The name of a child. The record's are checked, as are those of callers.
-pub(super) fn name_of(cgroup: &Cgroup) -> Result<Name, String> {
-    cgroup.as_str().parse().map_err(|error| format!("{cgroup}: {error}"))
 }
 
 /// The parts that need the parent while they change.

@@ -4,16 +4,14 @@ use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::cgroup;
-use dunnage_runtime::cgroup::{Eviction, Intent, Proof};
+use dunnage_runtime::cgroup::{CgroupError, Eviction, Intent, Name, Proof};
 use dunnage_runtime::event_loop::Interest;
-use dunnage_runtime::generation::{Cgroup, Failure, Found, Launched, Number, Role, Tier};
+use dunnage_runtime::generation::{Failure, Found, Launched, Number, Role, Tier};
 use dunnage_runtime::reaper::Outcome;
 use log::warn;
 
 use super::Shim;
 use super::build::Kind;
-use super::cgroups::first_child;
 use super::killing::{begin, look};
 use super::runs::short_name;
 use super::starting::Stage;
@@ -76,7 +74,7 @@ impl Shim {
         let home = home.ok_or_else(|| failed(&"it is no generation's"))?;
         let variables = variables.iter().map(|variable| variable.to_str().map(str::to_owned)).collect::<Result<_, _>>();
         let variables = variables.map_err(|_| failed(&"the run directory's path is no UTF-8"))?;
-        let place = Place { cgroup: parent.child(&Cgroup::of(role)), tier, home, variables };
+        let place = Place { cgroup: parent.child(&Name::of(role)), tier, home, variables };
         let Some(directories) = &self.directories else { return Err(failed(&"there is no run directory")) };
         let (Some(container), Some(name)) = (self.container(role), self.bundle_name(role)) else {
             return Err(failed(&"it is no container"));
@@ -168,14 +166,15 @@ impl Shim {
     fn begin_clearing(&mut self, position: usize, reason: String, now: Instant) {
         let _raised = dunnage_runtime::privileges::raise();
         let role = self.starts[position].role;
-        let left = self.cgroups.parent().map(|parent| look(parent, &first_child(role)));
+        let left = self.cgroups.parent().map(|parent| look(parent, &Name::of(role)));
         if matches!(left, Ok(Found::Empty)) {
             return self.finish_launch(position, Err(NotStarted::Failed(reason)), None, now);
         }
-        let begun =
-            self.cgroups.parent().map_err(|failure| failure.to_string()).and_then(|parent| {
-                begin(parent, first_child(role), Intent::Kill, now).map_err(|error| error.to_string())
-            });
+        let begun = self
+            .cgroups
+            .parent()
+            .map_err(|failure| failure.to_string())
+            .and_then(|parent| begin(parent, Name::of(role), Intent::Kill, now).map_err(|error| error.to_string()));
         let key = self.starts[position].key;
         match begun {
             Ok(eviction) => {
@@ -202,9 +201,7 @@ impl Shim {
         }
         let Stage::Clearing(mut clearing) = self.starts[position].take_stage() else { return };
         let proof = match self.cgroups.parent() {
-            Ok(parent) => {
-                clearing.eviction.advance(parent, now).map_err(|error: cgroup::CgroupError| error.to_string())
-            }
+            Ok(parent) => clearing.eviction.advance(parent, now).map_err(|error: CgroupError| error.to_string()),
             Err(failure) => Err(failure.to_string()),
         };
         match proof {

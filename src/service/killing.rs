@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use dunnage_runtime::cgroup::{CgroupError, Eviction, Intent, Name, Parent, Proof, Removal, Removed};
 use dunnage_runtime::event_loop::Interest;
-use dunnage_runtime::generation::{Cgroup, Found, KillFailure, Role};
+use dunnage_runtime::generation::{Found, KillFailure, Role};
 use log::warn;
 
 use super::Shim;
-use super::cgroups::{NEVER, first_child, name_of};
+use super::cgroups::NEVER;
 use crate::source::{ServiceSource, Source};
 
 /// How long a cgroup that is proven empty may be busy.
@@ -20,7 +20,7 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Evicting {
     key: u32,
     role: Role,
-    cgroup: Cgroup,
+    cgroup: Name,
     pub(super) eviction: Eviction,
     told: Told,
 }
@@ -46,21 +46,16 @@ pub(super) fn begin(parent: &Parent, name: Name, intent: Intent, now: Instant) -
 
 impl Shim {
     /// Reads whether a cgroup is populated.
-    pub(super) fn inspect(&mut self, role: Role, cgroup: &Cgroup, now: Instant) {
-        let found = match (self.cgroups.parent(), name_of(cgroup)) {
-            (Err(_), _) => Found::NoDelegation,
-            (_, Err(error)) => Found::Unreadable(error),
-            (Ok(parent), Ok(name)) => look(parent, &name),
-        };
+    pub(super) fn inspect(&mut self, role: Role, cgroup: &Name, now: Instant) {
+        let found = self.cgroups.parent().map_or(Found::NoDelegation, |parent| look(parent, cgroup));
         self.generations.handle_found(now, role, cgroup, found);
     }
 
-    pub(super) fn evict(&mut self, role: Role, cgroup: Cgroup, now: Instant) {
+    pub(super) fn evict(&mut self, role: Role, cgroup: Name, now: Instant) {
         self.end_eviction(&cgroup);
-        let begun = match (self.cgroups.parent(), name_of(&cgroup)) {
-            (Err(_), _) => Err(KillFailure::NoDelegation),
-            (_, Err(error)) => Err(KillFailure::Error(error)),
-            (Ok(parent), Ok(name)) => begin(parent, name, Intent::Kill, now).map_err(failure),
+        let begun = match self.cgroups.parent() {
+            Err(_) => Err(KillFailure::NoDelegation),
+            Ok(parent) => begin(parent, cgroup.clone(), Intent::Kill, now).map_err(failure),
         };
         match begun {
             Ok(eviction) => {
@@ -146,7 +141,7 @@ impl Shim {
     }
 
     /// Nobody waits for it any more, or it is empty.
-    pub(super) fn end_eviction(&mut self, cgroup: &Cgroup) {
+    pub(super) fn end_eviction(&mut self, cgroup: &Name) {
         if let Some(position) = self.cgroups.evictions.iter().position(|one| one.cgroup == *cgroup) {
             let evicting = self.cgroups.evictions.swap_remove(position);
             if let Some(events) = evicting.eviction.watched() {
@@ -156,14 +151,14 @@ impl Shim {
     }
 
     /// It is proven gone: nothing of it stays.
-    pub(super) fn retire(&mut self, role: Role, cgroups: &[Cgroup], now: Instant) {
+    pub(super) fn retire(&mut self, role: Role, cgroups: &[Name], now: Instant) {
         if role == Role::Sidecar && self.generations.record().sidecar.as_ref().is_some_and(|sidecar| sidecar.wanted) {
             self.restarts += 1;
         }
         self.dismantle(role, now);
         self.delete_container(role, now);
-        for name in cgroups.iter().filter_map(|cgroup| name_of(cgroup).ok()) {
-            self.remove_cgroup(&name, now);
+        for name in cgroups {
+            self.remove_cgroup(name, now);
         }
     }
 
@@ -186,7 +181,7 @@ impl Shim {
         self.cgroups.removals.swap_remove(position);
         // Whoever waits for the name makes it anew, or is refused.
         let waiting: Vec<Role> =
-            self.starts.iter().map(|start| start.role).filter(|&role| first_child(role) == *name).collect();
+            self.starts.iter().map(|start| start.role).filter(|&role| Name::of(role) == *name).collect();
         for role in waiting {
             self.go_on_preparing(role, now);
         }

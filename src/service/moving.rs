@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use dunnage_runtime::cgroup::{CgroupError, Migration, Moved, Name, Parent};
 use dunnage_runtime::event_loop::Interest;
-use dunnage_runtime::generation::{Cgroup, Failure, Left, Number, Role, Tier};
+use dunnage_runtime::generation::{Failure, Left, Number, Role, Tier};
 
 use super::Shim;
 use super::answers::{event_of, target};
-use super::cgroups::{NEVER, name_of};
+use super::cgroups::NEVER;
 use crate::control::reply::{Event, EventKind};
 use crate::source::{ServiceSource, Source};
 
@@ -31,16 +31,33 @@ impl Moving {
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.current.as_ref().map(|(_, migration)| migration.next_timeout())
     }
+
+    /// Moves some of the source in hand. Whether nothing is left in it.
+    fn advance(&mut self, now: Instant) -> Result<bool, Failure> {
+        let Some((source, migration)) = &mut self.current else { return Ok(true) };
+        match migration.advance(now) {
+            Ok(Moved::All) => Ok(true),
+            Ok(Moved::NotYet) => Ok(false),
+            Ok(Moved::Unproven { left, obstacle }) => {
+                let why = obstacle.map(|error| format!(": {error}")).unwrap_or_default();
+                Err(unproven(source.clone(), format!("{left}{why}")))
+            }
+            Err(error) => Err(unproven(source.clone(), error.to_string())),
+        }
+    }
+}
+
+/// What is in the source may be anywhere.
+fn unproven(source: Name, what: String) -> Failure {
+    Failure::Unproven(vec![Left::Cgroup(source, what)])
 }
 
 impl Shim {
-    pub(super) fn begin_move(&mut self, number: Number, from: &[Cgroup], to: &Cgroup, tier: Tier, now: Instant) {
+    pub(super) fn begin_move(&mut self, number: Number, from: Vec<Name>, to: Name, tier: Tier, now: Instant) {
         let key = self.take_key();
         let begun = self.cgroups.parent().and_then(|parent| {
-            let to = name_of(to).map_err(Failure::Refused)?;
-            let sources: Vec<Name> = from.iter().filter_map(|cgroup| name_of(cgroup).ok()).collect();
             let refused = |error: CgroupError| Failure::Refused(error.to_string());
-            let sources = populated(parent, sources).map_err(refused)?;
+            let sources = populated(parent, from).map_err(refused)?;
             parent.make(&to, &tier).map_err(refused)?;
             Ok(Moving { key, number, sources, to, current: None, begun: false })
         });
@@ -57,13 +74,9 @@ impl Shim {
     pub(super) fn advance_move(&mut self, key: u32, now: Instant) {
         loop {
             let Some(position) = self.cgroups.moves.iter().position(|one| one.key == key) else { return };
-            let moved = match &mut self.cgroups.moves[position].current {
-                Some((_, migration)) => migration.advance(now),
-                None => Ok(Moved::All),
-            };
-            match moved {
-                Ok(Moved::NotYet) => return,
-                Ok(Moved::All) => {
+            match self.cgroups.moves[position].advance(now) {
+                Ok(false) => return,
+                Ok(true) => {
                     self.end_migration(position);
                     if self.cgroups.moves[position].sources.is_empty() {
                         return self.finish_move(position, Ok(()), now);
@@ -72,15 +85,7 @@ impl Shim {
                         return self.finish_move(position, Err(failure), now);
                     }
                 }
-                Ok(Moved::Unproven { left, obstacle }) => {
-                    let why = obstacle.map(|error| format!(": {error}")).unwrap_or_default();
-                    let failure = self.unproven(position, format!("{left}{why}"));
-                    return self.finish_move(position, Err(failure), now);
-                }
-                Err(error) => {
-                    let failure = self.unproven(position, error.to_string());
-                    return self.finish_move(position, Err(failure), now);
-                }
+                Err(failure) => return self.finish_move(position, Err(failure), now),
             }
         }
     }
@@ -93,7 +98,7 @@ impl Shim {
         let start = if begun { Migration::begin_next } else { Migration::begin };
         let migration = match start(parent, &source, &to, now, now + NEVER) {
             Ok(migration) => migration,
-            Err(error) if begun => return Err(self.unproven(position, error.to_string())),
+            Err(error) if begun => return Err(unproven(source, error.to_string())),
             Err(error) => {
                 self.remove_cgroup(&to, now);
                 return Err(Failure::Refused(error.to_string()));
@@ -115,11 +120,6 @@ impl Shim {
         if let Some((_, migration)) = self.cgroups.moves[position].current.take() {
             self.event_loop.unwatch(&migration.watched().as_fd());
         }
-    }
-
-    fn unproven(&self, position: usize, what: String) -> Failure {
-        let source = self.cgroups.moves[position].current.as_ref().map(|(source, _)| source.as_str());
-        Failure::Unproven(vec![Left::Cgroup(Cgroup::recorded(source.unwrap_or("its cgroups")), what)])
     }
 
     fn finish_move(&mut self, position: usize, result: Result<(), Failure>, now: Instant) {

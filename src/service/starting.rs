@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use dunnage_runtime::cgroup::{Cgroup, CgroupError, Intent};
+use dunnage_runtime::cgroup::{Cgroup, CgroupError, Intent, Name};
 use dunnage_runtime::driver;
 use dunnage_runtime::generation::{Failure, Launched, Process, Role, Source as Origin, StartId, Tier};
 use dunnage_runtime::reaper::Outcome;
@@ -16,7 +16,6 @@ use dunnage_runtime::sys::Task;
 
 use super::Shim;
 use super::build::{Build, Kind, Opening};
-use super::cgroups::first_child;
 use super::containers::{Clearing, Plan};
 use super::runs::Run;
 use crate::generations::Particulars;
@@ -110,7 +109,7 @@ impl Shim {
 
     /// Makes the place of a start that waits for its cgroup's name, and its container's, if there is one in that role.
     pub(super) fn go_on_preparing(&mut self, role: Role, now: Instant) {
-        if self.cgroups.removals.iter().any(|removal| removal.name == first_child(role)) || self.is_deleting(role) {
+        if self.cgroups.removals.iter().any(|removal| removal.name == Name::of(role)) || self.is_deleting(role) {
             return;
         }
         let waits = |start: &Starting| start.role == role && matches!(start.stage, Stage::Waiting(..));
@@ -149,7 +148,7 @@ impl Shim {
         let (role, key) = (start.role, start.key);
         let particulars = Particulars { path: start.path.clone(), owner: build.owner(), started: None };
         let variables = self.variables(role, &start.build);
-        let cgroup = self.cgroups.parent()?.make(&first_child(role), &tier).map_err(refused)?;
+        let cgroup = self.cgroups.parent()?.make(&Name::of(role), &tier).map_err(refused)?;
         // From here on there is something to be undone.
         self.runs.insert(role, Run::new(key, particulars));
         let failed = |error: &dyn std::fmt::Display| Failure::LaunchFailed(error.to_string());
@@ -275,7 +274,7 @@ impl Shim {
             *until = now + BIRTH_LIMIT;
             let _raised = dunnage_runtime::privileges::raise();
             let killed = self.cgroups.parent().map_err(|failure| failure.to_string()).and_then(|parent| {
-                let begun = super::killing::begin(parent, first_child(role), Intent::Kill, now);
+                let begun = super::killing::begin(parent, Name::of(role), Intent::Kill, now);
                 begun.and_then(|mut eviction| eviction.advance(parent, now)).map_err(|error| error.to_string())
             });
             if let Err(error) = killed {
@@ -302,7 +301,7 @@ impl Shim {
                 Stage::Over => self.delete_container(role, now),
                 _ => self.remove_bundle(role),
             }
-            self.remove_cgroup(&first_child(role), now);
+            self.remove_cgroup(&Name::of(role), now);
         }
     }
 }

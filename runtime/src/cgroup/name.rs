@@ -3,33 +3,32 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::generation::Number;
+use crate::generation::Role;
 
 /// The longest name of a file.
 const MAX: usize = 255;
 
 /// The name of a child: one component of a path, and never that of a file which the kernel puts there, as those all
 /// have a dot.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
-    /// The child of a generation.
+    /// The child that a role begins in.
     #[must_use]
-    pub fn of_generation(number: Number) -> Self {
-        Self(format!("gen-{number}"))
+    pub fn of(role: Role) -> Self {
+        Self(match role {
+            Role::Generation(number) => format!("gen-{number}"),
+            Role::Sidecar => "role-sidecar".into(),
+            Role::Worker => "host".into(),
+        })
     }
 
-    /// The child of the sidecar.
+    /// A name that a caller gives. Nothing for what is no name of a child, or one that is kept for roles (G28).
     #[must_use]
-    pub fn of_sidecar() -> Self {
-        Self("role-sidecar".into())
-    }
-
-    /// The child of what is no generation.
-    #[must_use]
-    pub fn of_host() -> Self {
-        Self("host".into())
+    pub fn chosen(name: &str) -> Option<Self> {
+        let is_kept = name.starts_with("gen-") || name.starts_with("role-") || name == "host";
+        name.parse().ok().filter(|_| !is_kept)
     }
 
     /// As text.
@@ -73,6 +72,7 @@ impl FromStr for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generation::Number;
 
     #[test]
     fn g28_a_name_never_leads_outside_the_parent_nor_to_a_file_of_the_kernels() {
@@ -87,9 +87,10 @@ mod tests {
 
     #[test]
     fn the_children_have_the_names_of_the_rules() {
-        let number = Number::new(u64::MAX).unwrap();
-        assert_eq!(Name::of_generation(number).as_str(), "gen-18446744073709551615");
-        for name in [Name::of_generation(number), Name::of_sidecar(), Name::of_host()] {
+        let last = Role::Generation(Number::new(u64::MAX).unwrap());
+        assert_eq!(Name::of(last).as_str(), "gen-18446744073709551615");
+        for name in [last, Role::Sidecar, Role::Worker].map(Name::of) {
+            assert_eq!(Name::chosen(name.as_str()), None);
             assert_eq!(name.as_str().parse(), Ok(name));
         }
     }

@@ -1,9 +1,10 @@
 //! Killing and proof: a role is gone once every cgroup that it ever was in is empty and its leader was reaped (G20 to
 //! G25).
 
+use crate::cgroup::Name;
 use std::time::{Duration, Instant};
 
-use super::types::{Cgroup, Failure, Found, KillFailure, Layout, Left, Occupancy, Outcome, Reply, RequestId, Role};
+use super::types::{Failure, Found, KillFailure, Layout, Left, Occupancy, Outcome, Reply, RequestId, Role};
 use super::writes::Then;
 use super::{Action, Generations, Timer, refused};
 
@@ -12,7 +13,7 @@ use super::{Action, Generations, Timer, refused};
 pub(super) struct Eviction {
     mode: Mode,
     waiters: Vec<Waiter>,
-    findings: Vec<(Cgroup, Finding)>,
+    findings: Vec<(Name, Finding)>,
     /// How many reads are under way.
     reading: usize,
 }
@@ -57,7 +58,7 @@ impl From<Found> for Finding {
 }
 
 impl Eviction {
-    fn new(mode: Mode, cgroups: Vec<Cgroup>) -> Self {
+    fn new(mode: Mode, cgroups: Vec<Name>) -> Self {
         let findings = cgroups.into_iter().map(|cgroup| (cgroup, Finding::Unknown)).collect();
         Self { mode, waiters: Vec::new(), findings, reading: 0 }
     }
@@ -70,7 +71,7 @@ impl Eviction {
         self.findings.iter().any(|(_, its)| its == finding)
     }
 
-    fn finding(&mut self, cgroup: &Cgroup) -> Option<&mut Finding> {
+    fn finding(&mut self, cgroup: &Name) -> Option<&mut Finding> {
         self.findings.iter_mut().find(|(its, _)| its == cgroup).map(|(_, finding)| finding)
     }
 }
@@ -182,7 +183,7 @@ impl Generations {
     }
 
     /// The answer to [`Action::Inspect`], at once.
-    pub fn handle_found(&mut self, now: Instant, role: Role, cgroup: &Cgroup, found: Found) {
+    pub fn handle_found(&mut self, now: Instant, role: Role, cgroup: &Name, found: Found) {
         let Some(eviction) = self.evictions.get_mut(&role) else { return };
         eviction.reading = eviction.reading.saturating_sub(1);
         let kills = eviction.mode == Mode::Kill;
@@ -200,7 +201,7 @@ impl Generations {
     }
 
     /// A cgroup that is evicted is empty.
-    pub fn handle_emptied(&mut self, now: Instant, role: Role, cgroup: &Cgroup) {
+    pub fn handle_emptied(&mut self, now: Instant, role: Role, cgroup: &Name) {
         if let Some(finding) = self.evictions.get_mut(&role).and_then(|eviction| eviction.finding(cgroup)) {
             *finding = Finding::Empty;
             self.conclude(now, role);
@@ -208,7 +209,7 @@ impl Generations {
     }
 
     /// A cgroup cannot be killed. Its leader can.
-    pub fn handle_kill_failed(&mut self, now: Instant, role: Role, cgroup: &Cgroup, failure: KillFailure) {
+    pub fn handle_kill_failed(&mut self, now: Instant, role: Role, cgroup: &Name, failure: KillFailure) {
         let Some(finding) = self.evictions.get_mut(&role).and_then(|eviction| eviction.finding(cgroup)) else { return };
         *finding = match failure {
             KillFailure::NoKill => Finding::NoKill,
@@ -220,7 +221,7 @@ impl Generations {
     }
 
     /// A cgroup that takes a kill could not be marked: the record says so (G21).
-    pub fn handle_unmarked(&mut self, role: Role, cgroup: Cgroup) {
+    pub fn handle_unmarked(&mut self, role: Role, cgroup: Name) {
         if let Some(run) = self.record.run_mut(role) {
             run.unmarked.insert(cgroup);
             self.save();

@@ -27,6 +27,7 @@ mod tier;
 mod types;
 mod writes;
 
+use crate::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
@@ -44,7 +45,7 @@ pub use number::{Number, Numbers};
 pub use record::{Progress, Record, Run, Sidecar};
 pub use tier::{CpuMax, InvalidLimit, Limit, MAX_WEIGHT, Tier};
 pub use types::{
-    Action, Cgroup, Effect, Failure, Found, KillFailure, Launch, Launched, Layout, Left, Occupancy, Opened, Outcome,
+    Action, Effect, Failure, Found, KillFailure, Launch, Launched, Layout, Left, Occupancy, Opened, Outcome,
     ParentLimits, Point, Process, Reply, Request, RequestId, Role, Serial, Source, StartId, Target, Token,
 };
 
@@ -229,8 +230,8 @@ impl Generations {
     }
 
     /// Every cgroup that the role was ever in; one that nobody knows of may still have left something.
-    fn cgroups(&self, role: Role) -> Vec<Cgroup> {
-        self.record.run(role).map_or_else(|| vec![Cgroup::of(role)], |run| run.cgroups.clone())
+    fn cgroups(&self, role: Role) -> Vec<Name> {
+        self.record.run(role).map_or_else(|| vec![Name::of(role)], |run| run.cgroups.clone())
     }
 
     fn answer(&mut self, request: RequestId, answer: Result<Reply, Failure>) {

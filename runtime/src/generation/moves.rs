@@ -1,8 +1,9 @@
 //! A running generation moves into another cgroup (G28).
 
+use crate::cgroup::Name;
 use std::time::{Duration, Instant};
 
-use super::types::{Cgroup, Failure, Left, Reply, RequestId, Role};
+use super::types::{Failure, Left, Reply, RequestId, Role};
 use super::writes::Then;
 use super::{Action, Generations, Number, Timer, refused};
 
@@ -13,7 +14,7 @@ const MOST_CGROUPS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Move {
     request: RequestId,
-    to: Cgroup,
+    to: Name,
     /// The record names the new cgroup, and what moves is on its way.
     begun: bool,
 }
@@ -24,7 +25,7 @@ impl Generations {
         now: Instant,
         request: RequestId,
         number: Number,
-        to: Cgroup,
+        to: Name,
         limit: Duration,
     ) -> Result<(), Failure> {
         self.check_startable()?;

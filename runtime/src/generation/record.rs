@@ -1,9 +1,10 @@
 //! The record: all that a shim that is started anew must know (G29).
 
+use crate::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::types::{Cgroup, Process, Role};
+use super::types::{Process, Role};
 use super::{Number, Numbers, Tier};
 
 /// Of how many refused generations the record says that they were refused. All others that are used up are just that.
@@ -46,9 +47,9 @@ pub struct Run {
     /// How far its process is.
     pub progress: Progress,
     /// Every cgroup that it ever was in (G28).
-    pub cgroups: Vec<Cgroup>,
+    pub cgroups: Vec<Name>,
     /// Those that took a kill and could not be marked (G21).
-    pub unmarked: BTreeSet<Cgroup>,
+    pub unmarked: BTreeSet<Name>,
 }
 
 /// How far a process is.

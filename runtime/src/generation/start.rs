@@ -1,12 +1,13 @@
 //! One start: from the request until its process runs, or nothing does (G3 to G7).
 
+use crate::cgroup::Name;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::record::{Progress, Run};
 use super::types::{
-    Cgroup, Failure, Launch, Launched, Layout, Opened, Outcome, Point, Process, Reply, RequestId, Role, Source,
-    StartId, Target, Token,
+    Failure, Launch, Launched, Layout, Opened, Outcome, Point, Process, Reply, RequestId, Role, Source, StartId,
+    Target, Token,
 };
 use super::writes::Then;
 use super::{Action, Generations, Number, Tier, Timer, refused};
@@ -216,7 +217,7 @@ impl Generations {
             digest: opened.digest.clone(),
             tier: opened.tier,
             progress: Progress::Pending,
-            cgroups: vec![Cgroup::of(role)],
+            cgroups: vec![Name::of(role)],
             unmarked: BTreeSet::new(),
         };
         start.phase = Phase::Recording(opened);

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use dunnage_runtime::cgroup::{CgroupError, Eviction, Intent, Name, Parent, Proof};
-use dunnage_runtime::generation::Number;
+use dunnage_runtime::generation::{Number, Role};
 use dunnage_runtime::sys;
 
 use crate::processes::{Lifeline, comet, family, sleeper, stubborn};
@@ -187,7 +187,7 @@ fn g23_an_absent_cgroup_is_empty() {
 #[test]
 fn g24_every_child_is_killed_alone() {
     let tree = Tree::new("children");
-    let names = [Name::of_host(), Name::of_sidecar(), Name::of_generation(Number::new(1).unwrap())];
+    let names = [Role::Worker, Role::Sidecar, Role::Generation(Number::new(1).unwrap())].map(Name::of);
     let mut lifelines: Vec<_> = names
         .iter()
         .map(|name| {

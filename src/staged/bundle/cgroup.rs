@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dunnage_runtime::generation::Cgroup;
+use dunnage_runtime::cgroup::Name;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 /// Where runtimes look for cgroups.
@@ -41,7 +41,7 @@ impl CgroupsPath {
     }
 
     /// That of a child.
-    pub(crate) fn child(&self, name: &Cgroup) -> String {
+    pub(crate) fn child(&self, name: &Name) -> String {
         format!("{}/{name}", self.0)
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         symlink("services", mount.join("link")).unwrap();
         symlink(temporary.path(), mount.join("out")).unwrap();
         let path = CgroupsPath::below(&mount, &mount.join("link/web")).unwrap();
-        let generation = Cgroup::of(Role::Generation(Number::new(7).unwrap()));
+        let generation = Name::of(Role::Generation(Number::new(7).unwrap()));
         assert_eq!(path.child(&generation), "/services/web/gen-7");
         for wrong in [&mount, &mount.join("out"), &mount.join("missing")] {
             CgroupsPath::below(&mount, wrong).unwrap_err();

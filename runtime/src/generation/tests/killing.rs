@@ -3,15 +3,15 @@
 use super::*;
 
 fn evict(role: Role) -> Action {
-    Action::Evict(role, Cgroup::of(role))
+    Action::Evict(role, Name::of(role))
 }
 
 fn moved(number: Number) -> Request {
     Request::Move { number, to: target(), timeout: LIMIT }
 }
 
-fn target() -> Cgroup {
-    Cgroup::named("canary").unwrap()
+fn target() -> Name {
+    Name::chosen("canary").unwrap()
 }
 
 #[test]
@@ -44,9 +44,9 @@ fn g20_at_the_deadline_it_is_read_once_more_and_the_rest_is_named() {
     let request = play.ask(Request::Kill(N1, LIMIT));
     play.actions();
     play.advance(LIMIT);
-    assert_eq!(play.actions(), [Action::Inspect(N1, Cgroup::of(N1))]);
+    assert_eq!(play.actions(), [Action::Inspect(N1, Name::of(N1))]);
     play.found(N1, Found::Populated("101".into()));
-    let left = vec![Left::Leader(process.pid), Left::Cgroup(Cgroup::of(N1), "101".into())];
+    let left = vec![Left::Leader(process.pid), Left::Cgroup(Name::of(N1), "101".into())];
     assert_eq!(play.answer(request), Err(Failure::Unproven(left)));
     // The kill goes on.
     play.emptied(N1);
@@ -116,9 +116,9 @@ fn g21_a_cgroup_that_could_not_be_marked_is_in_the_record() {
     play.running(ONE);
     play.ask(Request::Kill(N1, LIMIT));
     play.actions();
-    play.service.handle_unmarked(N1, Cgroup::of(N1));
+    play.service.handle_unmarked(N1, Name::of(N1));
     play.actions();
-    assert!(play.disk.generations[&ONE].unmarked.contains(&Cgroup::of(N1)));
+    assert!(play.disk.generations[&ONE].unmarked.contains(&Name::of(N1)));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn g22_what_is_empty_is_left_without_a_kill() {
     let mut play = Play::new();
     play.running(ONE);
     let request = play.ask(Request::Empty(N1, LIMIT));
-    assert_eq!(play.actions(), [Action::Inspect(N1, Cgroup::of(N1))]);
+    assert_eq!(play.actions(), [Action::Inspect(N1, Name::of(N1))]);
     play.found(N1, Found::Populated("101".into()));
     assert_eq!(play.actions(), [evict(N1)]);
     play.emptied(N1);
@@ -147,7 +147,7 @@ fn g23_without_delegation_the_leaders_exit_is_no_proof() {
     play.running(ONE);
     let request = play.ask(Request::Kill(N1, LIMIT));
     play.actions();
-    play.service.handle_kill_failed(play.now, N1, &Cgroup::of(N1), KillFailure::NoDelegation);
+    play.service.handle_kill_failed(play.now, N1, &Name::of(N1), KillFailure::NoDelegation);
     assert_eq!(play.actions(), [Action::KillLeader(N1)]);
     play.service.handle_exited(play.now, N1);
     play.actions();
@@ -163,7 +163,7 @@ fn g23_without_cgroup_kill_populated_0_is_a_proof_still() {
         play.running(ONE);
         let request = play.ask(Request::Kill(N1, LIMIT));
         play.actions();
-        play.service.handle_kill_failed(play.now, N1, &Cgroup::of(N1), KillFailure::NoKill);
+        play.service.handle_kill_failed(play.now, N1, &Name::of(N1), KillFailure::NoKill);
         play.service.handle_exited(play.now, N1);
         play.actions();
         play.found(N1, Found::Populated("102".into()));
@@ -207,7 +207,7 @@ fn g28_a_move_is_in_the_record_first_and_a_kill_acts_on_both_cgroups() {
     let request = play.ask(moved(ONE));
     let actions = play.actions();
     assert!(matches!(&actions[..], [Action::Move { to, .. }] if *to == target()), "{actions:?}");
-    assert_eq!(play.disk.generations[&ONE].cgroups, [Cgroup::of(N1), target()]);
+    assert_eq!(play.disk.generations[&ONE].cgroups, [Name::of(N1), target()]);
     play.service.handle_moved(ONE, Ok(()));
     assert_eq!(play.answer(request), Ok(Reply::Done));
     let kill = play.ask(Request::Kill(N1, LIMIT));
@@ -244,7 +244,7 @@ fn g28_a_move_ends_at_its_deadline_and_when_it_is_killed() {
 #[test]
 fn g28_a_cgroup_of_another_is_no_target() {
     for name in ["gen-2", "host", "role-sidecar", "a/b", "..", ".", "", "cgroup.procs"] {
-        assert_eq!(Cgroup::named(name), None, "{name}");
+        assert_eq!(Name::chosen(name), None, "{name}");
     }
     let mut play = Play::new();
     play.running(ONE);

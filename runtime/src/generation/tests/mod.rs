@@ -7,6 +7,7 @@ mod sidecar;
 mod starts;
 mod switching;
 
+use crate::cgroup::Name;
 use std::time::Duration;
 
 use super::*;
@@ -148,11 +149,11 @@ impl Play {
     }
 
     fn found(&mut self, role: Role, found: Found) {
-        self.service.handle_found(self.now, role, &Cgroup::of(role), found);
+        self.service.handle_found(self.now, role, &Name::of(role), found);
     }
 
     fn emptied(&mut self, role: Role) {
-        self.service.handle_emptied(self.now, role, &Cgroup::of(role));
+        self.service.handle_emptied(self.now, role, &Name::of(role));
     }
 
     /// Its leader was reaped, and nothing is left of it.

@@ -21,7 +21,7 @@ fn started(play: &mut Play) {
 /// It has ended, and its cgroup is proven empty.
 fn ended(play: &mut Play) {
     play.service.handle_exited(play.now, Role::Sidecar);
-    assert!(play.actions().contains(&Action::Evict(Role::Sidecar, Cgroup::of(Role::Sidecar))));
+    assert!(play.actions().contains(&Action::Evict(Role::Sidecar, Name::of(Role::Sidecar))));
     play.emptied(Role::Sidecar);
     play.actions();
 }
@@ -71,7 +71,7 @@ fn g27_nothing_is_started_before_the_old_one_is_proven_gone() {
 fn g27_a_sidecar_ends_with_its_generation_or_when_it_is_killed() {
     let mut play = with_sidecar();
     play.ask(Request::Kill(N1, LIMIT));
-    assert!(play.actions().contains(&Action::Evict(Role::Sidecar, Cgroup::of(Role::Sidecar))));
+    assert!(play.actions().contains(&Action::Evict(Role::Sidecar, Name::of(Role::Sidecar))));
     play.service.handle_exited(play.now, Role::Sidecar);
     play.actions();
     play.found(Role::Sidecar, Found::Empty);

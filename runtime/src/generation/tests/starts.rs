@@ -235,7 +235,7 @@ fn g32_a_worker_is_stopped_for_another_only_after_its_gate() {
     let (token, point) = play.gate();
     assert_eq!(point, Point::Prepared);
     play.service.handle_gate_answer(play.now, token, Ok(()));
-    assert_eq!(play.actions(), [Action::Evict(Role::Worker, Cgroup::of(Role::Worker))]);
+    assert_eq!(play.actions(), [Action::Evict(Role::Worker, Name::of(Role::Worker))]);
     play.emptied(Role::Worker);
     play.gone(Role::Worker);
     let actions = play.actions();

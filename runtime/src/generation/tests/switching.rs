@@ -81,6 +81,6 @@ fn g18_what_ended_is_retired_and_not_current_any_more() {
     play.service.handle_switched(ONE, Ok(()));
     play.actions();
     play.gone(N1);
-    assert!(play.actions().contains(&Action::Retire(N1, vec![Cgroup::of(N1)])));
+    assert!(play.actions().contains(&Action::Retire(N1, vec![Name::of(N1)])));
     assert_eq!(play.disk.current, None);
 }

@@ -1,6 +1,7 @@
 //! What is to be done, and what comes of it.
 
-use super::{Cgroup, Outcome, Process, RequestId, Role, Serial, Source, StartId};
+use super::{Outcome, Process, RequestId, Role, Serial, Source, StartId};
+use crate::cgroup::Name;
 use crate::generation::{Number, Tier};
 
 /// What is to be done.
@@ -26,18 +27,18 @@ pub enum Action {
     /// Write what [`Generations::record`](crate::generation::Generations::record) is now; answer with `handle_recorded`.
     WriteRecord(Serial),
     /// Read whether the cgroup is populated, at once; answer with `handle_found`.
-    Inspect(Role, Cgroup),
+    Inspect(Role, Name),
     /// Mark the cgroup and kill what is in it until nothing is left; answer with `handle_emptied` once it is empty, with
     /// `handle_kill_failed`, and with `handle_unmarked` where it could not be marked (G21).
-    Evict(Role, Cgroup),
+    Evict(Role, Name),
     /// Nobody waits for that any more.
-    EndEviction(Cgroup),
+    EndEviction(Name),
     /// Send SIGTERM to the process.
     Terminate(Role),
     /// Send SIGKILL to the process, which is not in its cgroups or cannot be reached there.
     KillLeader(Role),
     /// It is proven gone: remove its cgroups and sockets, and the canonical link only if that names it (G18).
-    Retire(Role, Vec<Cgroup>),
+    Retire(Role, Vec<Name>),
     /// Widen the mode of the generation's socket (G15); answer with `handle_widened`.
     Widen(RequestId, Number),
     /// Point the canonical path at the generation's socket (G15, G16, G19); answer with `handle_switched`.
@@ -64,9 +65,9 @@ pub enum Action {
         /// Which generation.
         number: Number,
         /// All cgroups that it may be in.
-        from: Vec<Cgroup>,
+        from: Vec<Name>,
         /// Where to.
-        to: Cgroup,
+        to: Name,
         /// The limits of what is made.
         tier: Tier,
     },

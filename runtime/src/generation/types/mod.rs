@@ -33,49 +33,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// The name of a child cgroup of the service's own one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cgroup(Box<str>);
-
-impl Cgroup {
-    /// Where a process begins.
-    #[must_use]
-    pub fn of(role: Role) -> Self {
-        Self(match role {
-            Role::Generation(number) => format!("gen-{number}").into(),
-            Role::Sidecar => "role-sidecar".into(),
-            Role::Worker => "host".into(),
-        })
-    }
-
-    /// A name that a caller gives. Nothing for what is no name of a child, or one that is kept for others (G28).
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        let reserved = ["gen-", "role-", "cgroup."].iter().any(|prefix| name.starts_with(prefix)) || name == "host";
-        let valid =
-            !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && !name.contains(['/', '\0', '\n']);
-        (valid && !reserved).then(|| Self(name.into()))
-    }
-
-    /// A name as a record has it.
-    #[must_use]
-    pub fn recorded(name: &str) -> Self {
-        Self(name.into())
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Cgroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// A process as it is found again after a restart (R9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {

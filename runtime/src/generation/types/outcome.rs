@@ -1,8 +1,9 @@
 //! What is told.
 
+use crate::cgroup::Name;
 use std::fmt;
 
-use super::{Cgroup, Process, RequestId, Role, Token};
+use super::{Process, RequestId, Role, Token};
 use crate::generation::Number;
 
 /// What is told.
@@ -57,7 +58,7 @@ pub enum Point {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     /// A cgroup and what is in it.
-    Cgroup(Cgroup, String),
+    Cgroup(Name, String),
     /// A process that was not reaped.
     Leader(i32),
     /// A start whose outcome is not known yet.

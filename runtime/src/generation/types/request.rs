@@ -1,9 +1,10 @@
 //! What callers ask for.
 
+use crate::cgroup::Name;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Cgroup, Role};
+use super::Role;
 use crate::generation::{Number, Tier};
 
 /// What a caller asks for.
@@ -47,7 +48,7 @@ pub enum Request {
         /// Which generation.
         number: Number,
         /// Where to.
-        to: Cgroup,
+        to: Name,
         /// How long it may take.
         timeout: Duration,
     },

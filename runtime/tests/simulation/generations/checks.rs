@@ -1,5 +1,6 @@
 //! What must hold in every history, whatever the decider decides. A fault names the rule.
 
+use dunnage_runtime::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::search::Fault;
@@ -7,8 +8,8 @@ use super::history::{Ability, Time};
 use super::kernel::State;
 use super::world::{Begun, Later, World};
 use crate::generation::{
-    Action, Cgroup, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Record, Reply, Request,
-    RequestId, Role, Source, StartId, Target, Token,
+    Action, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Record, Reply, Request, RequestId,
+    Role, Source, StartId, Target, Token,
 };
 
 /// How much later than its deadline an answer may come that waits for the record: two writes of 3 s each.
@@ -189,7 +190,7 @@ impl World<'_> {
     }
 
     fn check_prepare(&mut self, id: StartId, role: Role) -> Result<(), Fault> {
-        let left = self.kernel.populated(&Cgroup::of(role));
+        let left = self.kernel.populated(&Name::of(role));
         let run = self.service.record().run(role);
         must!(run.is_none(), "g32: {role} is prepared while there is one: {left:?}");
         must!(self.starts[&id].role == role, "g5: another cgroup than that of {role}");
@@ -220,7 +221,7 @@ impl World<'_> {
         matches!(start.source, Source::Live { .. }) && self.checks.holds.contains(&start.build)
     }
 
-    fn check_evict(&mut self, role: Role, cgroup: &Cgroup) -> Result<(), Fault> {
+    fn check_evict(&mut self, role: Role, cgroup: &Name) -> Result<(), Fault> {
         self.checks.evicted.insert(role);
         let moves =
             self.later.values().any(|later| matches!(later, Later::Moved(its, ..) if Role::Generation(*its) == role));

@@ -1,9 +1,10 @@
 //! Cgroups below one parent, and the processes in them.
 
+use dunnage_runtime::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::Time;
-use crate::generation::{Cgroup, Role};
+use crate::generation::Role;
 
 /// A process.
 #[derive(Clone, Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Process {
     pub(super) role: Role,
     pub(super) leader: bool,
     /// The cgroup that it is in; nothing for a leader that has left.
-    pub(super) cgroup: Option<Cgroup>,
+    pub(super) cgroup: Option<Name>,
     pub(super) state: State,
     /// When it ends by itself.
     pub(super) ends: Time,
@@ -34,11 +35,11 @@ pub(super) enum State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kernel {
     pub(super) processes: Vec<Process>,
-    pub(super) cgroups: BTreeSet<Cgroup>,
+    pub(super) cgroups: BTreeSet<Name>,
     /// Those that took a kill since they were made.
-    pub(super) took_kill: BTreeSet<Cgroup>,
+    pub(super) took_kill: BTreeSet<Name>,
     /// Those that are being killed until they are empty.
-    pub(super) evicting: BTreeMap<Cgroup, Role>,
+    pub(super) evicting: BTreeMap<Name, Role>,
     next_pid: i32,
 }
 
@@ -50,7 +51,7 @@ impl Kernel {
         pid
     }
 
-    pub(super) fn populated(&self, cgroup: &Cgroup) -> Vec<i32> {
+    pub(super) fn populated(&self, cgroup: &Name) -> Vec<i32> {
         let inside = |process: &&Process| process.state == State::Alive && process.cgroup.as_ref() == Some(cgroup);
         self.processes.iter().filter(inside).map(|process| process.pid).collect()
     }
@@ -70,7 +71,7 @@ impl Kernel {
     }
 
     /// Makes a cgroup afresh. One that something is in cannot be removed.
-    pub(super) fn make(&mut self, cgroup: &Cgroup) -> Result<(), String> {
+    pub(super) fn make(&mut self, cgroup: &Name) -> Result<(), String> {
         if !self.populated(cgroup).is_empty() {
             return Err(format!("{cgroup} is populated"));
         }
@@ -79,7 +80,7 @@ impl Kernel {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, cgroup: &Cgroup) {
+    pub(super) fn remove(&mut self, cgroup: &Name) {
         if self.populated(cgroup).is_empty() {
             self.cgroups.remove(cgroup);
             self.took_kill.remove(cgroup);
@@ -147,7 +148,7 @@ impl Kernel {
 }
 
 impl Process {
-    pub(super) fn new(role: Role, cgroup: Cgroup, ends: Time) -> Self {
+    pub(super) fn new(role: Role, cgroup: Name, ends: Time) -> Self {
         Self {
             pid: 0,
             role,

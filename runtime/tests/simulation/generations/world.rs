@@ -1,6 +1,7 @@
 //! Plays one history: the shim's loop around the decider, which does with actions what the driver does with them, the
 //! callers, and what is left when the shim is gone.
 
+use dunnage_runtime::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::checks::Checks;
 use super::history::{Ability, GatePlan, History, Reaction, Time, What, Whom};
 use super::kernel::{Kernel, Process as Body, State};
 use crate::generation::{
-    Action, Cgroup, Failure, Found, Generations, KillFailure, Launch, Launched, Layout, Limit, Number, Opened, Outcome,
+    Action, Failure, Found, Generations, KillFailure, Launch, Launched, Layout, Limit, Number, Opened, Outcome,
     ParentLimits, Point, Process, Record, Reply, Request, RequestId, Role, Run, Serial, Source, StartId, Target, Tier,
     Token,
 };
@@ -51,9 +52,9 @@ pub(super) enum Later {
     Prepared(StartId),
     Recorded(Serial, Box<Record>, bool),
     Launched(StartId, Launched, Option<Box<Body>>),
-    Emptied(Cgroup),
+    Emptied(Name),
     Exited(i32),
-    Moved(Number, Vec<Cgroup>, Cgroup, Result<(), Failure>),
+    Moved(Number, Vec<Name>, Name, Result<(), Failure>),
     ParentSet(Tier, bool, bool),
     Reclaimed,
     Widened(RequestId, Number),
@@ -262,7 +263,7 @@ impl<'a> World<'a> {
                 self.soon(Later::Exited(pid));
             }
         }
-        let evicting: Vec<Cgroup> = self.kernel.evicting.keys().cloned().collect();
+        let evicting: Vec<Name> = self.kernel.evicting.keys().cloned().collect();
         for cgroup in evicting {
             let told = self.later.values().any(|later| matches!(later, Later::Emptied(its) if *its == cgroup));
             if !told && self.kernel.populated(&cgroup).is_empty() {
@@ -296,7 +297,7 @@ impl<'a> World<'a> {
             What::Kill(whom, limit) => Request::Kill(role(whom), ms(limit)),
             What::Empty(whom, limit) => Request::Empty(role(whom), ms(limit)),
             What::Move { number: it, to, limit } => {
-                let to = Cgroup::named(&format!("moved-{to}")).expect("a name");
+                let to = Name::chosen(&format!("moved-{to}")).expect("a name");
                 Request::Move { number: number(it), to, timeout: ms(limit) }
             }
             What::Crash { actions: 0 } => return self.crash(),
@@ -360,7 +361,7 @@ impl<'a> World<'a> {
             Later::Opened(id, result) => self.service.handle_opened(now, id, result),
             Later::Prepared(id) => {
                 let role = self.starts[&id].role;
-                let result = self.kernel.make(&Cgroup::of(role)).map_err(Failure::LaunchFailed);
+                let result = self.kernel.make(&Name::of(role)).map_err(Failure::LaunchFailed);
                 let result = if self.fails(self.history.faults.other) {
                     Err(Failure::LaunchFailed("no room".into()))
                 } else {
@@ -486,7 +487,7 @@ impl<'a> World<'a> {
             Action::Discard(id, role) => {
                 self.note_discard(id, role);
                 if self.starts.get(&id).is_some_and(|start| start.prepared) {
-                    self.kernel.remove(&Cgroup::of(role));
+                    self.kernel.remove(&Name::of(role));
                 }
             }
             Action::WriteRecord(serial) => {
@@ -633,7 +634,7 @@ impl<'a> World<'a> {
             1 => self.now + (drawn >> 8) % 500,
             _ => self.now + (drawn >> 8) % 100_000,
         };
-        let mut body = Body::new(role, Cgroup::of(role), ends);
+        let mut body = Body::new(role, Name::of(role), ends);
         for _ in 0..(drawn >> 4) % 3 {
             let at = self.now + self.draw() % 30_000;
             body.forks.push(at);
@@ -677,7 +678,7 @@ impl<'a> World<'a> {
     }
 
     /// Every so-manieth process moves.
-    fn move_some(&mut self, from: &[Cgroup], to: &Cgroup, every: usize) {
+    fn move_some(&mut self, from: &[Name], to: &Name, every: usize) {
         let inside = |process: &&mut Body| {
             process.state == State::Alive && process.cgroup.as_ref().is_some_and(|cgroup| from.contains(cgroup))
         };
