@@ -14,12 +14,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use caps::Capability;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::resource::Resource;
 use nix::unistd::{Pid, pipe2};
 
+use super::capabilities::Capabilities;
 use super::child::{Decimal, fork_without_signals};
 use super::pidfd::Pidfd;
 use crate::privileges;
@@ -77,28 +77,6 @@ pub struct Privileges {
 impl Default for Privileges {
     fn default() -> Self {
         Self { bounding: None, ambient: Capabilities::default(), no_new_privs: true }
-    }
-}
-
-/// A set of capabilities, a bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u64);
-
-impl Capabilities {
-    /// Whether it has those of `other` and maybe more.
-    #[must_use]
-    pub fn contains(self, other: Self) -> bool {
-        other.0 & !self.0 == 0
-    }
-
-    fn has(self, number: u8) -> bool {
-        self.0 & 1 << number != 0
-    }
-}
-
-impl FromIterator<Capability> for Capabilities {
-    fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
-        Self(capabilities.into_iter().fold(0, |bits, capability| bits | capability.bitmask()))
     }
 }
 
