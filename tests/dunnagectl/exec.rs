@@ -82,11 +82,11 @@ fn exec_passes_on_signals_and_is_left_by_sigquit() {
     ctl(&sandbox).run(&["signal", "--target", "exec-2", "-s", "9", "0123"]).ok();
 }
 
-/// Waits until a process has a handler for the signal.
+/// Waits until a process has the signal blocked, to take it when it likes.
 fn catches(process: &dunnage_testing::Process, signal: i32) {
-    wait::eventually(Deadline::usual(), "the handler of a signal", || {
+    wait::eventually(Deadline::usual(), "a signal to be blocked", || {
         let status = dunnage_testing::status(&process.proc_dir()).expect("it runs");
-        u64::from_str_radix(&status["SigCgt"], 16).expect("a mask") & (1 << (signal - 1)) != 0
+        u64::from_str_radix(&status["SigBlk"], 16).expect("a mask") & (1 << (signal - 1)) != 0
     });
 }
 
