@@ -569,7 +569,7 @@ mod clients_output {
         });
         first.take(&mut received);
         assert_eq!((received.stdout == output, second.packets().len()), (true, 0));
-        assert!(!shim.relay.clients.have_ring());
+        assert!(!shim.relay.clients.keep_output());
         drop(writer);
     }
 
