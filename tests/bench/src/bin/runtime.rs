@@ -2,7 +2,8 @@
 //!
 //! Called as a runtime (`... create ... --pid-file P ...`) it forks a payload that does the steps in `BENCH_STEPS`,
 //! writes its pid and ends. `bench-runtime payload STEPS` does the steps itself, and `bench-runtime limit FILE` is the
-//! least that logging takes: it reads its stdin, stamps lines and writes them to the file.
+//! least that logging takes: it reads its stdin, stamps lines and writes them to the file. `bench-runtime monitor ...`,
+//! with conmon's options, is the least that a monitor takes.
 //!
 //! Steps are words divided by semicolons: `wait` for a byte in the fifo `BENCH_GO`; `done`, a byte into `BENCH_DONE`;
 //! `lines LENGTH BYTES` of output; `cat`; `read BYTES` of stdin; `orphans COUNT`; `tick`, the time as a line each millisecond;
@@ -13,6 +14,9 @@
 // The bare loop copies as dunnage does.
 #[path = "../../../../records/src/copy.rs"]
 mod copy;
+
+#[path = "../bare_monitor.rs"]
+mod bare_monitor;
 
 use std::env;
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -59,6 +63,7 @@ fn run(args: &[&OsStr]) -> io::Result<()> {
     match *args {
         [mode, steps] if mode == "payload" => payload(&steps.to_string_lossy()),
         [mode, file] if mode == "limit" => limit(&File::create(file)?),
+        [mode, ref options @ ..] if mode == "monitor" => bare_monitor::run(options),
         _ => create(args.iter().skip_while(|arg| **arg != "--pid-file").nth(1).copied()),
     }
 }
