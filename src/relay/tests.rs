@@ -635,6 +635,24 @@ mod clients_output {
     }
 
     #[test]
+    fn memory_is_given_back_also_after_a_client_that_was_behind_for_long() {
+        let (mut shim, child) = Shim::new(Stdio::Pipes);
+        let client = shim.attach();
+        let output = pattern(1 << 20);
+        let writer = write_all(child.stdout, &output);
+        shim.logged("all of it", output.len());
+        shim.run_until("buffers to be given back", |shim| shim.relay.idle.is_none());
+        assert!(shim.relay.clients.keep_output());
+        let mut received = Recording::default();
+        shim.run_until("all at the client", |_| {
+            client.take(&mut received);
+            received.stdout.len() == output.len()
+        });
+        shim.run_until("all memory to be given back", |shim| !shim.relay.clients.have_ring());
+        writer.join().expect("a writer");
+    }
+
+    #[test]
     fn what_a_client_takes_makes_room_though_it_is_still_behind() {
         let (mut shim, child) = Shim::new(Stdio::Pipes);
         let client = shim.attach();
