@@ -63,7 +63,9 @@ impl Directory {
 
     /// Where the link `name` leads, if it is one.
     pub(crate) fn read_link(&self, name: &OsStr) -> Option<PathBuf> {
-        readlinkat(&self.0, name).ok().map(PathBuf::from)
+        // Most files are none, and need no memory for the longest of paths.
+        let found = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+        if kind_of(&found) == SFlag::S_IFLNK { readlinkat(&self.0, name).ok().map(PathBuf::from) } else { None }
     }
 
     /// Whether what `name` leads to is a regular file. Nothing, if it leads nowhere.

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 /// What each call may fail with. Those that are not here do not fail, or end any program: a process that gets no memory
 /// for its heap is ended, as is one whose stack or code cannot be read.
-const ERRORS: [(&str, &[&str]); 49] = [
+const ERRORS: [(&str, &[&str]); 52] = [
     ("openat", &["EMFILE", "ENFILE", "ENOMEM", "EACCES", "EIO", "ENOSPC", "EINTR"]),
     ("open", &["EMFILE", "ENFILE", "ENOMEM", "EACCES", "EIO", "ENOSPC", "EINTR"]),
     ("read", &["EIO", "EINTR", "EAGAIN"]),
@@ -53,20 +53,23 @@ const ERRORS: [(&str, &[&str]); 49] = [
     ("faccessat", &["EIO", "EACCES"]),
     ("pipe2", &["EMFILE", "ENFILE"]),
     ("eventfd2", &["EMFILE", "ENFILE", "ENOMEM"]),
+    ("signalfd4", &["EMFILE", "ENFILE", "ENOMEM"]),
     ("epoll_create1", &["EMFILE", "ENFILE", "ENOMEM"]),
     ("epoll_ctl", &["ENOMEM", "ENOSPC"]),
     ("epoll_wait", &["EINTR"]),
     ("epoll_pwait", &["EINTR"]),
     ("poll", &["EINTR"]),
     ("socket", &["EMFILE", "ENFILE", "ENOMEM"]),
+    ("socketpair", &["EMFILE", "ENFILE", "ENOMEM"]),
     ("bind", &["EACCES", "ENOSPC", "EADDRINUSE"]),
     ("listen", &["EADDRINUSE"]),
     ("fcntl", &["EMFILE"]),
     ("fork", &["EAGAIN", "ENOMEM"]),
-    ("clone", &["EAGAIN", "ENOMEM"]),
+    ("clone", &["EAGAIN", "ENOMEM", "EMFILE"]),
     ("pidfd_open", &["EMFILE", "ENFILE", "ENOMEM", "ESRCH"]),
     ("waitid", &["ECHILD", "EINTR"]),
     ("prctl", &["EINVAL", "EPERM"]),
+    ("capget", &["EPERM"]),
     ("capset", &["EPERM"]),
 ];
 

@@ -5,22 +5,23 @@
 //! executed gets what it would get anyway: only this process's effective set changes, never the permitted, inheritable,
 //! ambient or bounding one.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
-use caps::{CapSet, CapsHashSet};
 use log::warn;
+
+use crate::sys::{Capabilities, CapabilitySets};
 
 thread_local! {
     /// What to put in effect again, while nothing is. Capabilities are a thread's own.
-    static LAID_DOWN: RefCell<Option<CapsHashSet>> = const { RefCell::new(None) };
+    static LAID_DOWN: Cell<Option<CapabilitySets>> = const { Cell::new(None) };
 }
 
 /// From now on none is in effect but by [`raise`]. Nothing changes for a process that has none.
 pub fn lay_down() {
-    match caps::read(None, CapSet::Effective) {
-        Ok(all) if all.is_empty() => {}
+    match CapabilitySets::get() {
+        Ok(all) if all.effective == Capabilities::default() => {}
         Ok(all) => lower(all),
-        Err(error) => warn!("cannot learn which capabilities there are, and keeps them all: {error}"),
+        Err(error) => warn!("cannot learn which capabilities there are, and keeps them all: {}", error.desc()),
     }
 }
 
@@ -28,23 +29,23 @@ pub fn lay_down() {
 #[must_use]
 pub fn raise() -> Raised {
     let Some(all) = LAID_DOWN.take() else { return Raised(None) };
-    if let Err(error) = caps::set(None, CapSet::Effective, &all) {
+    if let Err(error) = all.set() {
         // Nothing is known that could make the kernel refuse what is permitted.
-        warn!("cannot use capabilities again: {error}");
+        warn!("cannot use capabilities again: {}", error.desc());
     }
     Raised(Some(all))
 }
 
-fn lower(all: CapsHashSet) {
-    match caps::clear(None, CapSet::Effective) {
+fn lower(all: CapabilitySets) {
+    match (CapabilitySets { effective: Capabilities::default(), ..all }).set() {
         Ok(()) => LAID_DOWN.set(Some(all)),
-        Err(error) => warn!("cannot lay down capabilities, and keeps them all: {error}"),
+        Err(error) => warn!("cannot lay down capabilities, and keeps them all: {}", error.desc()),
     }
 }
 
 /// Capabilities are in effect until this is dropped. Of several, nested, the first counts.
 #[derive(Debug)]
-pub struct Raised(Option<CapsHashSet>);
+pub struct Raised(Option<CapabilitySets>);
 
 impl Drop for Raised {
     fn drop(&mut self) {

@@ -41,7 +41,7 @@ pub(super) struct Clients {
     target: Target,
     list: Vec<Client>,
     next_id: u32,
-    /// There while a client is behind.
+    /// There since a client was behind; see [`Clients::release`].
     ring: Option<Ring>,
     /// The ring keeps all output for the first client, which has not come yet.
     first_awaited: bool,
@@ -95,6 +95,7 @@ impl Clients {
     pub(super) fn await_nobody(&mut self, event_loop: &EventLoop<Source>) {
         self.first_awaited = false;
         self.settle(event_loop);
+        self.release();
     }
 
     /// Where a client begins that comes now.
@@ -244,6 +245,17 @@ impl Clients {
         }
     }
 
+    /// Whether there is memory to give back soon. A client that falls behind does so again and again: each time a new ring
+    /// would have to be faulted in.
+    pub(super) fn has_grown(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::is_empty)
+    }
+
+    /// Gives it back.
+    pub(super) fn release(&mut self) {
+        self.ring.take_if(|ring| ring.is_empty());
+    }
+
     /// Closes all.
     pub(super) fn close(&mut self, event_loop: &EventLoop<Source>) {
         for client in mem::take(&mut self.list) {
@@ -264,8 +276,8 @@ impl Clients {
         let first_needed = first_needed.chain(self.first_awaited.then(Position::default)).min();
         match (first_needed, &mut self.ring) {
             (Some(at), Some(ring)) => ring.forget_before(at),
-            (None, ring) => *ring = None,
-            (Some(_), None) => {}
+            (None, Some(ring)) => ring.clear(),
+            (_, None) => {}
         }
     }
 }
@@ -396,5 +408,9 @@ impl Clients {
 
     pub(super) fn have_ring(&self) -> bool {
         self.ring.is_some()
+    }
+
+    pub(super) fn keep_output(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
     }
 }

@@ -248,6 +248,7 @@ impl Relay {
             self.idle = None;
             self.buffer.release();
             self.input.release();
+            self.clients.release();
         }
     }
 
@@ -416,7 +417,7 @@ impl Relay {
     /// What a turn may have changed for others: there may be room for output, and buffers to give back.
     fn after_turn(&mut self, event_loop: &EventLoop<Source>, log: &impl Sink, now: Instant) {
         self.resume(event_loop, log);
-        if self.buffer.has_grown() | self.input.has_grown() {
+        if self.buffer.has_grown() | self.input.has_grown() | self.clients.has_grown() {
             self.idle = Some(now + IDLE);
         }
     }

@@ -125,6 +125,16 @@ impl Ring {
         self.start = self.start.max(at.min(self.end));
     }
 
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Forgets all, and begins anew where its memory is in use already.
+    pub(super) fn clear(&mut self) {
+        (self.start, self.end) = (Position::default(), Position::default());
+    }
+
     fn offset(&self, at: Position) -> usize {
         // A remainder of the capacity fits where the capacity does.
         #[expect(clippy::cast_possible_truncation)]

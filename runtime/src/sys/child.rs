@@ -1,19 +1,44 @@
 //! What a child does between fork and exec, whatever it is to become: calls that are safe there, and no allocation.
 
+use std::ffi::c_char;
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::Pid;
 
-/// Forks by `fork` with all signals blocked, in the child for good.
+use super::pidfd::Pidfd;
+
+/// Makes a process with a copy of this one's memory. Returns nothing in the child.
 ///
-/// What arrives before the child has let go of this process's handlers is so kept for the program: they would note it in
-/// memory that nobody looks at.
-pub(super) fn fork_without_signals<T>(fork: impl FnOnce() -> T) -> io::Result<T> {
-    let mut own_mask = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut own_mask))?;
-    let forked = fork();
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&own_mask), None)?;
-    Ok(forked)
+/// This is the kernel's fork without libc's, which could not return a pidfd. What libc does around it is for threads, which
+/// this program has none of, and for its cached thread id, which the child has no use for. What this process catches
+/// ([`Signals`](super::Signals)) is blocked in the child as well: it waits for the child's program.
+///
+/// # Safety
+///
+/// The child keeps to async-signal-safe calls, and never returns to what this process was doing.
+pub(super) unsafe fn fork() -> io::Result<Option<(Pid, Pidfd)>> {
+    let mut pidfd: RawFd = -1;
+    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
+    let null = ptr::null_mut::<c_char>();
+    // SAFETY: without CLONE_VM and with no stack given this is a fork. Where the pidfd goes is third on all architectures,
+    // and the other two, whose order differs, are null.
+    match unsafe { libc::syscall(libc::SYS_clone, flags, null, &raw mut pidfd, null, null) } {
+        0 => Ok(None),
+        result => made(result, pidfd).map(Some),
+    }
+}
+
+/// The process that clone(2) or clone3(2) made.
+pub(super) fn made(result: libc::c_long, pidfd: RawFd) -> io::Result<(Pid, Pidfd)> {
+    // The kernel's PIDs are 32 bits.
+    #[expect(clippy::cast_possible_truncation)]
+    let pid = Pid::from_raw(Errno::result(result)? as i32);
+    // SAFETY: the kernel just made this descriptor (with O_CLOEXEC) and nobody else knows it.
+    Ok((pid, Pidfd::from(unsafe { OwnedFd::from_raw_fd(pidfd) })))
 }
 
 /// Sets all signals to their defaults.

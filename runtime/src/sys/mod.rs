@@ -1,6 +1,7 @@
 //! The only unsafe code: what neither std nor nix offers safely.
 #![allow(unsafe_code)]
 
+mod capabilities;
 mod child;
 mod inherited;
 mod launch;
@@ -17,8 +18,9 @@ mod task;
 mod terminal;
 mod xattr;
 
+pub use capabilities::{Capabilities, CapabilitySets};
 pub use inherited::InheritedFds;
-pub use launch::{Birth, Capabilities, Failure, Identity, Launch, Privileges, ResourceLimit, Step, Verdict, Way};
+pub use launch::{Birth, Failure, Identity, Launch, Privileges, ResourceLimit, Step, Verdict, Way};
 pub use lease::{has_read_lease, take_read_lease};
 pub use local_time::utc_offset;
 pub use memory::give_back_memory;

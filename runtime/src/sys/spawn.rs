@@ -125,24 +125,9 @@ impl Program<'_> {
         };
         // To execute it as anybody else would, whatever it is behind.
         let _raised = privileges::raise();
-        let forked = child::fork_without_signals(|| {
-            // SAFETY: the child runs `ChildSetup::run` only, which keeps to async-signal-safe calls and never returns.
-            let forked = unsafe { fork() };
-            if let Ok(ForkResult::Child) = forked {
-                setup.run();
-            }
-            forked
-        })?;
-        let ForkResult::Parent { child: pid } = forked? else { unreachable!("the child never returns") };
-        match Pidfd::open(pid) {
-            Ok(pidfd) => Ok(Spawned { pid, pidfd }),
-            Err(error) => {
-                // It was not reaped, so the PID is its own.
-                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-                let _ = nix::sys::wait::waitpid(pid, None);
-                Err(error)
-            }
-        }
+        // SAFETY: `ChildSetup::run` is the child's whole life.
+        let Some((pid, pidfd)) = (unsafe { child::fork()? }) else { setup.run() };
+        Ok(Spawned { pid, pidfd })
     }
 }
 
@@ -266,6 +251,7 @@ mod tests {
 
     use super::*;
     use crate::reaper::ExitStatus;
+    use crate::sys::Signals;
 
     /// Runs a shell script with its output in a pipe. Returns that and how it ended.
     fn run(script: &str, change: impl FnOnce(&mut Program<'_>)) -> (String, ExitStatus) {
@@ -324,8 +310,7 @@ mod tests {
     #[test]
     fn a_signal_that_comes_at_once_reaches_the_program() {
         // One that this process catches, as a shim does, and that ends a program which does not.
-        // SAFETY: a handler that does nothing.
-        let handler = unsafe { signal_hook::low_level::register(libc::SIGVTALRM, || {}).unwrap() };
+        let _signals = Signals::catch(&[nix::sys::signal::Signal::SIGVTALRM]).unwrap();
         let null = File::open("/dev/null").unwrap();
         for _ in 0..50 {
             let program = Program {
@@ -343,7 +328,6 @@ mod tests {
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1), "the signal was lost");
             assert_eq!(pidfd.try_reap().unwrap(), Some(ExitStatus::Signal(libc::SIGVTALRM)));
         }
-        signal_hook::low_level::unregister(handler);
     }
 
     #[test]

@@ -71,16 +71,12 @@ impl Task {
         let parent = Pid::this();
         // What it opens may be another user's. The task keeps them.
         let _raised = privileges::raise();
-        let forked = child::fork_without_signals(|| {
-            // SAFETY: the child has what this thread has, and libc's fork sees to the allocator's locks. It runs `work`
-            // and ends without returning.
-            let forked = unsafe { fork() };
-            if let Ok(ForkResult::Child) = forked {
-                run(&theirs, kept, parent, work);
-            }
-            forked
-        })?;
-        let ForkResult::Parent { child: pid } = forked? else { unreachable!("the child never returns") };
+        // SAFETY: the child has what this thread has, and libc's fork sees to the allocator's locks. It runs `work` and
+        // ends without returning.
+        let pid = match unsafe { fork()? } {
+            ForkResult::Child => run(&theirs, kept, parent, work),
+            ForkResult::Parent { child } => child,
+        };
         // Not reaped yet, so the PID is its own.
         let open = || Ok((Pidfd::open(pid)?, Pidfd::open(pid)?));
         match open() {

@@ -20,6 +20,7 @@ mod readiness;
 mod refusal;
 mod session;
 mod shims;
+mod signals;
 mod socket;
 mod table;
 mod tier;

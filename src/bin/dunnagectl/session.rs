@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use dunnage_runtime::sys::{self, Signals};
+use dunnage_runtime::sys;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -17,6 +17,7 @@ use crate::error::{Context, Result, failure, output};
 use crate::keys::DetachKeys;
 use crate::raw_mode::RawMode;
 use crate::shims::Shim;
+use crate::signals::Signals;
 
 /// What is read of stdin at once: the most that a packet of input may have is 32 KiB.
 const INPUT: usize = 8 << 10;

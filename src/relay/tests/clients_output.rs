@@ -53,7 +53,7 @@ fn what_is_kept_goes_to_the_first_client_alone() {
     });
     first.take(&mut received);
     assert_eq!((received.stdout == output, second.packets().len()), (true, 0));
-    assert!(!shim.relay.clients.have_ring());
+    assert!(!shim.relay.clients.keep_output());
     drop(writer);
 }
 
@@ -114,6 +114,24 @@ fn e05_a_client_that_is_slow_at_times_gets_all_and_its_memory_is_given_back() {
     assert_same(&received.stdout, &output);
     assert_same(&shim.log.stdout, &output);
     assert!(fell_behind > 1);
+    shim.run_until("all memory to be given back", |shim| !shim.relay.clients.have_ring());
+    writer.join().expect("a writer");
+}
+
+#[test]
+fn memory_is_given_back_also_after_a_client_that_was_behind_for_long() {
+    let (mut shim, child) = Shim::new(Stdio::Pipes);
+    let client = shim.attach();
+    let output = pattern(1 << 20);
+    let writer = write_all(child.stdout, &output);
+    shim.logged("all of it", output.len());
+    shim.run_until("buffers to be given back", |shim| shim.relay.idle.is_none());
+    assert!(shim.relay.clients.keep_output());
+    let mut received = Recording::default();
+    shim.run_until("all at the client", |_| {
+        client.take(&mut received);
+        received.stdout.len() == output.len()
+    });
     shim.run_until("all memory to be given back", |shim| !shim.relay.clients.have_ring());
     writer.join().expect("a writer");
 }

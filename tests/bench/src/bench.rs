@@ -109,6 +109,14 @@ impl Bench {
             options: Vec::new(),
         }
     }
+
+    /// The least that a monitor is, started.
+    pub(crate) fn bare_monitor(&self, steps: &str) -> Shim<'_> {
+        let monitor = self.monitor(Who::Dunnage, steps);
+        let mut argv = monitor.argv();
+        argv.splice(..1, [self.runtime.clone().into(), "monitor".into()]);
+        monitor.start_as(&argv)
+    }
 }
 
 impl Drop for Bench {

@@ -12,11 +12,11 @@ use crate::proc;
 
 /// What was measured when the limits were set, and a margin for other kernels and C libraries.
 mod limits {
-    pub(super) const START_INSTRUCTIONS: f64 = 300_000.0;
-    pub(super) const START_CALLS: f64 = 330.0;
+    pub(super) const START_INSTRUCTIONS: f64 = 200_000.0;
+    pub(super) const START_CALLS: f64 = 285.0;
     pub(super) const LINE_INSTRUCTIONS: f64 = 145.0;
     pub(super) const MIB_CALLS: f64 = 45.0;
-    pub(super) const IDLE_KIB: f64 = 70.0;
+    pub(super) const IDLE_KIB: f64 = 65.0;
     pub(super) const GROWN_KIB: f64 = 32.0;
     pub(super) const BINARY_MIB: f64 = 1.5;
 }

@@ -11,16 +11,16 @@ mod tests;
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 
-use caps::Capability;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::resource::Resource;
 use nix::unistd::{Pid, pipe2};
 
-use super::child::{Decimal, fork_without_signals};
+use super::capabilities::Capabilities;
+use super::child::{self, Decimal};
 use super::pidfd::Pidfd;
 use crate::privileges;
 
@@ -80,28 +80,6 @@ impl Default for Privileges {
     }
 }
 
-/// A set of capabilities, a bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u64);
-
-impl Capabilities {
-    /// Whether it has those of `other` and maybe more.
-    #[must_use]
-    pub fn contains(self, other: Self) -> bool {
-        other.0 & !self.0 == 0
-    }
-
-    fn has(self, number: u8) -> bool {
-        self.0 & 1 << number != 0
-    }
-}
-
-impl FromIterator<Capability> for Capabilities {
-    fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
-        Self(capabilities.into_iter().fold(0, |bits, capability| bits | capability.bitmask()))
-    }
-}
-
 /// A limit as setrlimit(2) has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceLimit {
@@ -149,9 +127,11 @@ impl Launch<'_> {
             child
         } else {
             setup.moves_itself = true;
-            clone_here(&setup)?
+            // SAFETY: `Setup::run` is the child's whole life.
+            let Some(child) = (unsafe { child::fork()? }) else { setup.run() };
+            child
         };
-        Ok(Birth::new(pid, Pidfd::from(pidfd), report))
+        Ok(Birth::new(pid, pidfd, report))
     }
 }
 
@@ -175,11 +155,8 @@ struct CloneArgs {
 /// Not in the libc crate for every target.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-// Both ways call the kernel without libc's fork, which could not return a pidfd. What libc does around a fork is for
-// threads, which this program has none of, and for its cached thread id, which the child has no use for.
-
 /// Makes a process in a cgroup. Nothing where the kernel cannot: before 5.7, or where clone3(2) is filtered.
-fn clone_into(cgroup: RawFd, setup: &setup::Setup<'_>) -> io::Result<Option<(Pid, OwnedFd)>> {
+fn clone_into(cgroup: RawFd, setup: &setup::Setup<'_>) -> io::Result<Option<(Pid, Pidfd)>> {
     let mut pidfd: RawFd = -1;
     let args = CloneArgs {
         flags: CLONE_INTO_CGROUP | u64::from(libc::CLONE_PIDFD.unsigned_abs()),
@@ -188,45 +165,16 @@ fn clone_into(cgroup: RawFd, setup: &setup::Setup<'_>) -> io::Result<Option<(Pid
         cgroup: u64::from(cgroup.unsigned_abs()),
         ..CloneArgs::default()
     };
-    let result = fork_without_signals(|| {
-        // SAFETY: without CLONE_VM and with no stack given this is a fork; the child runs `Setup::run` only, which keeps
-        // to calls that are safe there and never returns. `args` and what it points to live through the call.
-        let result = unsafe { libc::syscall(libc::SYS_clone3, (&raw const args), size_of::<CloneArgs>()) };
-        if result == 0 {
-            setup.run();
-        }
-        Errno::result(result)
-    })?;
-    match result {
-        Err(Errno::ENOSYS | Errno::E2BIG | Errno::EINVAL) => Ok(None),
-        Err(errno) => Err(errno.into()),
-        Ok(pid) => Ok(Some(child(pid, pidfd))),
+    // SAFETY: a fork as in `child::fork`; the child runs `Setup::run` only, which keeps to calls that are safe there and
+    // never returns. `args` and what it points to live through the call.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, (&raw const args), size_of::<CloneArgs>()) };
+    if result == 0 {
+        setup.run();
     }
-}
-
-/// Makes a process where this one is.
-fn clone_here(setup: &setup::Setup<'_>) -> io::Result<(Pid, OwnedFd)> {
-    let mut pidfd: RawFd = -1;
-    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
-    let null = ptr::null_mut::<c_char>();
-    let result = fork_without_signals(|| {
-        // SAFETY: as in `clone_into`. Where the pidfd goes is third on all architectures, and the other two, whose order
-        // differs, are null.
-        let result = unsafe { libc::syscall(libc::SYS_clone, flags, null, &raw mut pidfd, null, null) };
-        if result == 0 {
-            setup.run();
-        }
-        Errno::result(result)
-    })?;
-    Ok(child(result?, pidfd))
-}
-
-fn child(pid: libc::c_long, pidfd: RawFd) -> (Pid, OwnedFd) {
-    // The kernel's PIDs are 32 bits.
-    #[expect(clippy::cast_possible_truncation)]
-    let pid = Pid::from_raw(pid as i32);
-    // SAFETY: the kernel just made this descriptor (with O_CLOEXEC) and nobody else knows it.
-    (pid, unsafe { OwnedFd::from_raw_fd(pidfd) })
+    match Errno::result(result) {
+        Err(Errno::ENOSYS | Errno::E2BIG | Errno::EINVAL) => Ok(None),
+        _ => child::made(result, pidfd).map(Some),
+    }
 }
 
 /// The array that execve(2) wants.

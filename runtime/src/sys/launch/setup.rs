@@ -8,9 +8,10 @@ use nix::errno::Errno;
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
+use super::super::capabilities::{Capabilities, CapabilitySets};
 use super::super::child::{self, Decimal};
 use super::super::spawn::CANNOT_EXECUTE;
-use super::{Capabilities, Identity, Launch, Privileges};
+use super::{Identity, Launch, Privileges};
 
 /// All that the child needs, made before the clone.
 pub(super) struct Setup<'a> {
@@ -140,19 +141,6 @@ impl fmt::Display for Failure {
 /// What files it makes are readable by, as a program expects it that is started by hand.
 const UMASK: libc::mode_t = 0o022;
 
-/// `struct __user_cap_header_struct` of linux/capability.h.
-#[repr(C)]
-struct CapHeader {
-    version: u32,
-    pid: c_int,
-}
-
-/// `_LINUX_CAPABILITY_VERSION_3`
-const CAP_VERSION: u32 = 0x2008_0522;
-
-/// Half a set each: effective, permitted, inheritable.
-type CapData = [[u32; 3]; 2];
-
 /// No kernel has more, as they are told in 64 bits.
 const MOST_CAPABILITIES: u8 = 64;
 
@@ -266,8 +254,9 @@ impl Setup<'_> {
     /// could do.
     fn set_capabilities(&self) -> Result<(), Failure> {
         let Privileges { bounding, ambient, .. } = self.launch.privileges;
+        let cannot_set = |errno| Failure { step: Step::Capabilities, errno };
         ambient_prctl(libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, Step::Capabilities)?;
-        let permitted = permitted()?;
+        let CapabilitySets { permitted, .. } = CapabilitySets::get().map_err(cannot_set)?;
         let granted = (0..MOST_CAPABILITIES).filter(|&number| ambient.has(number));
         if let Some(missing) = granted.clone().find(|&number| !permitted.has(number)) {
             return Err(Failure { step: Step::Ambient(missing), errno: Errno::EPERM });
@@ -279,7 +268,8 @@ impl Setup<'_> {
             (true, None) => permitted,
             (true, Some(bounding)) => Capabilities(permitted.0 & bounding.0 | ambient.0),
         };
-        set(kept, ambient)?;
+        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: ambient };
+        sets.set().map_err(cannot_set)?;
         for number in granted {
             ambient_prctl(libc::PR_CAP_AMBIENT_RAISE, number, Step::Ambient(number))?;
         }
@@ -298,27 +288,6 @@ fn become_user(identity: &Identity) -> Result<(), Failure> {
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }, Step::Gid)?;
     // SAFETY: takes integers.
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }, Step::Uid)
-}
-
-fn permitted() -> Result<Capabilities, Failure> {
-    let header = CapHeader { version: CAP_VERSION, pid: 0 };
-    let mut data = CapData::default();
-    // SAFETY: both are as this version of the call has them, and `data` is writable.
-    check(unsafe { libc::syscall(libc::SYS_capget, &raw const header, &raw mut data) }, Step::Capabilities)?;
-    Ok(Capabilities(u64::from(data[0][1]) | u64::from(data[1][1]) << 32))
-}
-
-fn set(permitted: Capabilities, inheritable: Capabilities) -> Result<(), Failure> {
-    let header = CapHeader { version: CAP_VERSION, pid: 0 };
-    // Halves of 64 bits.
-    #[expect(clippy::cast_possible_truncation)]
-    let half = |shift: u32| {
-        let (permitted, inheritable) = ((permitted.0 >> shift) as u32, (inheritable.0 >> shift) as u32);
-        [permitted, permitted, inheritable]
-    };
-    let data: CapData = [half(0), half(32)];
-    // SAFETY: both are as this version of the call has them.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const data) }, Step::Capabilities)
 }
 
 fn prctl(option: c_int, first: c_ulong, second: c_ulong, step: Step) -> Result<(), Failure> {

@@ -2,7 +2,8 @@
 //!
 //! Called as a runtime (`... create ... --pid-file P ...`) it forks a payload that does the steps in `BENCH_STEPS`,
 //! writes its pid and ends. `bench-runtime payload STEPS` does the steps itself, and `bench-runtime limit FILE` is the
-//! least that logging takes: it reads its stdin, stamps lines and writes them to the file.
+//! least that logging takes: it reads its stdin, stamps lines and writes them to the file. `bench-runtime monitor ...`,
+//! with conmon's options, is the least that a monitor takes, and `bench-runtime relay SOCKET` the least between a client and `cat`.
 //!
 //! Steps are words divided by semicolons: `wait` for a byte in the fifo `BENCH_GO`; `done`, a byte into `BENCH_DONE`;
 //! `lines LENGTH BYTES` of output; `cat`; `read BYTES` of stdin; `orphans COUNT`; `tick`, the time as a line each millisecond;
@@ -14,6 +15,11 @@
 #[path = "../../../../records/src/copy.rs"]
 mod copy;
 
+#[path = "../bare_monitor.rs"]
+mod bare_monitor;
+#[path = "../bare_relay.rs"]
+mod bare_relay;
+
 use std::env;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fs::{self, File, OpenOptions};
@@ -21,14 +27,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use copy::copy;
 use memchr::memchr;
+use nix::fcntl::OFlag;
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{ForkResult, fork, pause};
+use nix::unistd::{ForkResult, dup2_stdin, dup2_stdout, fork, pause, pipe2};
 
 /// How much is read and written at once: what a pipe holds.
 const BLOCK: usize = 64 << 10;
@@ -58,7 +66,9 @@ pub unsafe extern "C" fn main(count: c_int, words: *const *const c_char) -> c_in
 fn run(args: &[&OsStr]) -> io::Result<()> {
     match *args {
         [mode, steps] if mode == "payload" => payload(&steps.to_string_lossy()),
+        [mode, socket] if mode == "relay" => relay(Path::new(socket)),
         [mode, file] if mode == "limit" => limit(&File::create(file)?),
+        [mode, ref options @ ..] if mode == "monitor" => bare_monitor::run(options),
         _ => create(args.iter().skip_while(|arg| **arg != "--pid-file").nth(1).copied()),
     }
 }
@@ -70,6 +80,20 @@ fn create(pid_file: Option<&OsStr>) -> io::Result<()> {
         ForkResult::Child => payload(&env::var("BENCH_STEPS").unwrap_or_default()),
         ForkResult::Parent { child } => fs::write(pid_file, child.to_string()),
     }
+}
+
+/// A relay, with a `cat` of its own.
+fn relay(socket: &Path) -> io::Result<()> {
+    let ((its_stdin, stdin), (stdout, its_stdout)) = (pipe2(OFlag::O_CLOEXEC)?, pipe2(OFlag::O_CLOEXEC)?);
+    // SAFETY: there is one thread.
+    if let ForkResult::Child = unsafe { fork()? } {
+        dup2_stdin(its_stdin)?;
+        dup2_stdout(its_stdout)?;
+        drop((stdin, stdout));
+        return cat();
+    }
+    drop((its_stdin, its_stdout));
+    bare_relay::run(socket, &stdin, &stdout)
 }
 
 fn payload(steps: &str) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunnage_testing::wait::Deadline;
+use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Client, Process};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -204,32 +204,57 @@ fn receive(clients: &[Client], wanted: usize, begin: Instant) -> (Duration, f64)
 }
 
 pub(crate) fn stdin(bench: &Bench) -> Vec<Figure> {
-    let (mut back, mut one_way) = (Pair::default(), Pair::default());
+    let (mut back, mut bare, mut one_way) = (Pair::default(), Samples::default(), Pair::default());
     for _ in 0..ROUNDS {
+        bare.push(mib_per_second(THROUGH, through_bare_relay(bench)));
         for who in Who::BOTH {
             back.push(who, mib_per_second(THROUGH, through_cat(bench, who)));
             one_way.push(who, mib_per_second(THROUGH, into_stdin(bench, who)));
         }
     }
+    let through = back.dunnage.clone();
     vec![
         back.figure("stdin: from a client through cat back to it", "MiB/s", Goal::AtLeastTimes(2.0)),
+        Figure::beside("  beside a bare relay", "MiB/s", through, ("bare", bare), Goal::Shown),
         one_way.figure("  from a client, one way", "MiB/s", Goal::Shown),
     ]
 }
 
 fn through_cat(bench: &Bench, who: Who) -> Duration {
     let shim = bench.monitor(who, "cat").log("/dev/null").option(&["-i"]).start();
-    let client = [shim.attach()];
+    let client = shim.attach();
     proc::cpu_when_quiet(&shim.long, QUIET);
-    let begin = Instant::now();
-    let (took, share) = thread::scope(|scope| {
-        let reader = scope.spawn(|| receive(&client, THROUGH, begin));
-        send(&client[0]);
-        reader.join().expect("a client")
-    });
+    let (took, share) = there_and_back(client);
     assert!(share >= 1.0 || who == Who::Conmon, "{share} of the input came back");
     shim.kill();
     took
+}
+
+fn through_bare_relay(bench: &Bench) -> Duration {
+    let path = bench.dir.join("relay");
+    let argv = [bench.runtime.clone().into(), "relay".into(), path.clone().into()];
+    let relay = Process::spawn(&argv, &bench.environment(""), &[]);
+    let mut client = None;
+    wait::eventually(Deadline::usual(), "a relay", || {
+        client = Client::connect(&path).ok();
+        client.is_some()
+    });
+    let (took, share) = there_and_back(client.expect("a client"));
+    assert!(share >= 1.0, "{share} of the input came back");
+    relay.wait_status(Deadline::usual(), "the relay");
+    fs::remove_file(path).expect("a socket");
+    took
+}
+
+/// Sends all and receives it again. How long that took, and what share came.
+fn there_and_back(client: Client) -> (Duration, f64) {
+    let client = [client];
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| receive(&client, THROUGH, begin));
+        send(&client[0]);
+        reader.join().expect("a client")
+    })
 }
 
 fn into_stdin(bench: &Bench, who: Who) -> Duration {

@@ -23,23 +23,30 @@ fn millis(duration: Duration) -> f64 {
 }
 
 pub(crate) fn start_and_exit(bench: &Bench) -> Vec<Figure> {
-    let (mut start, mut exit, mut bare) = (Pair::default(), Pair::default(), Samples::default());
+    let (mut start, mut exit) = (Pair::default(), Pair::default());
+    let (mut bare_start, mut bare_exit, mut runtime) = (Samples::default(), Samples::default(), Samples::default());
     for _ in 0..STARTS {
         for who in Who::BOTH {
             let shim = bench.monitor(who, "hang").start();
             start.push(who, millis(shim.start));
             exit.push(who, millis(shim.kill()));
         }
-        bare.push(millis(run_runtime(bench)));
+        let bare = bench.bare_monitor("hang");
+        bare_start.push(millis(bare.start));
+        bare_exit.push(millis(bare.kill()));
+        runtime.push(millis(run_runtime(bench)));
     }
+    let (starts, exits) = (start.dunnage.clone(), exit.dunnage.clone());
     let mut own = start.clone();
     for samples in [&mut own.dunnage, &mut own.conmon] {
-        samples.0.iter_mut().for_each(|took| *took -= bare.median());
+        samples.0.iter_mut().for_each(|took| *took -= runtime.median());
     }
     vec![
         start.figure("start: executed to pid", "ms", Goal::AtMostTimes(0.4)),
+        Figure::beside("  beside a bare monitor", "ms", starts, ("bare", bare_start), Goal::Shown),
         own.figure("  less what the runtime takes alone", "ms", Goal::Shown),
         exit.figure("exit: killed to exit file", "ms", Goal::AtMostTimes(0.5)),
+        Figure::beside("  beside a bare monitor", "ms", exits, ("bare", bare_exit), Goal::Shown),
     ]
 }
 
