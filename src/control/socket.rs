@@ -3,14 +3,14 @@
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
@@ -25,7 +25,9 @@ const ATTEMPTS: usize = 8;
 
 /// How long a child that a killed shim had just forked may hold its socket, until it has executed something.
 const LAST_CHILD: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(10);
+
+/// What is said of one that does not let go.
+const ANSWERS: &str = "another process answers there";
 
 /// The file of a socket that is in its place; removed with this, if it still is ours.
 #[derive(Debug)]
@@ -50,6 +52,7 @@ impl SocketFile {
         let listener = bound.context(|| format!("cannot make the control socket {}", path.display()))?;
         let unplaced = Unplaced(path.with_file_name(&temporary));
         let until = Instant::now() + LAST_CHILD;
+        let mut why = "";
         for _ in 0..ATTEMPTS {
             match directory.rename_to_free_name(&temporary, name) {
                 Ok(()) => {
@@ -57,12 +60,9 @@ impl SocketFile {
                     return Ok((Self(Some(Made::at(path.to_path_buf())?)), listener));
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    while !remove_stale(&directory, path)? {
-                        if Instant::now() >= until {
-                            let why = "another process answers there";
-                            return Err(Error::new(format!("{} is in the way: {why}", path.display())));
-                        }
-                        thread::sleep(PAUSE);
+                    why = match remove_stale(&directory, path, until)? {
+                        Stale::Removed => "others make control sockets there again and again",
+                        Stale::LetGo => ANSWERS,
                     }
                 }
                 Err(error) => {
@@ -70,7 +70,7 @@ impl SocketFile {
                 }
             }
         }
-        Err(Error::new(format!("others make control sockets at {} again and again", path.display())))
+        Err(in_the_way(path, why))
     }
 
     /// Removes the file.
@@ -105,32 +105,56 @@ impl Drop for Unplaced {
     }
 }
 
-/// Removes a socket that refuses connections, which an earlier shim left; whether it did, and not found one that answers.
-/// Anything else is in the way.
-fn remove_stale(directory: &Directory, path: &Path) -> Result<bool> {
-    let in_the_way = |what: &str| Err(Error::new(format!("{} is in the way: {what}", path.display())));
+/// What has become of a socket that was in the way.
+enum Stale {
+    /// It refused connections, as one that an earlier shim left, or is gone.
+    Removed,
+    /// Who answered has closed the connection. It may have been the last one who held the socket.
+    LetGo,
+}
+
+fn in_the_way(path: &Path, what: &str) -> Error {
+    Error::new(format!("{} is in the way: {what}", path.display()))
+}
+
+/// Removes a socket that refuses connections, or waits until then for one that does not. Anything else is in the way.
+fn remove_stale(directory: &Directory, path: &Path, until: Instant) -> Result<Stale> {
     let (metadata, identity) = match path.symlink_metadata().and_then(|found| Ok((found, Identity::of(path)?))) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stale::Removed),
         Err(error) => return Err(error).context(|| format!("cannot look at {}", path.display())),
     };
     if !metadata.file_type().is_socket() {
-        return in_the_way("it is no socket");
+        return Err(in_the_way(path, "it is no socket"));
     }
     match directory.connect(path.file_name().unwrap_or_default(), SockType::Stream) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stale::Removed),
         Err(error) if error.raw_os_error() == Some(Errno::ECONNREFUSED as i32) => {
             // Somebody else may have done the same just now, and put a living one there.
             if Identity::of(path).is_ok_and(|now| now == identity) {
                 fs::remove_file(path)
                     .context(|| format!("cannot remove the stale control socket {}", path.display()))?;
             }
-            Ok(true)
+            Ok(Stale::Removed)
         }
+        Ok(connection) if closes(&connection, until) => Ok(Stale::LetGo),
         // One whose queue is full answers as well.
-        Ok(_) => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => in_the_way(&error.to_string()),
+        Ok(_) => Err(in_the_way(path, ANSWERS)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(in_the_way(path, ANSWERS)),
+        Err(error) => Err(in_the_way(path, &error.to_string())),
+    }
+}
+
+/// Waits until the other side closes the connection, as the kernel does for the last who holds a listening socket.
+fn closes(connection: &OwnedFd, until: Instant) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Err(Errno::EINTR) => {}
+            // Nobody says anything before it is asked.
+            result => return result.is_ok_and(|ready| ready > 0),
+        }
     }
 }
 
@@ -144,6 +168,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
 
     use super::*;
 
@@ -210,8 +235,11 @@ mod tests {
     fn k1_a_socket_that_the_last_child_of_a_killed_shim_holds_is_waited_for() {
         let scratch = Scratch::new();
         let held = UnixListener::bind(scratch.socket()).unwrap();
-        // Let go once somebody has found that it still answers.
-        let child = thread::spawn(move || drop(held.accept().unwrap()));
+        // Let go once somebody has found that it still answers, taken or not.
+        let child = thread::spawn(move || {
+            let mut fds = [PollFd::new(held.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::NONE).unwrap();
+        });
         let (_file, _listener) = SocketFile::create(&scratch.socket()).unwrap();
         child.join().unwrap();
     }

@@ -35,8 +35,9 @@ const SOCKET: &str = "/run/systemd/journal/socket";
 /// How long a journald that takes nothing makes the container wait, before what it says is dropped.
 const STALL_MAX: Duration = Duration::from_secs(5);
 
-/// How long it makes the container's end wait, in all.
-const END_WAIT_MAX: Duration = Duration::from_millis(500);
+/// How long it makes the container's end wait without taking anything, and in all.
+const END_STALL_MAX: Duration = Duration::from_millis(500);
+const END_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Journald {
@@ -101,11 +102,11 @@ impl Journald {
         !matches!(self.state, State::Full { .. })
     }
 
-    /// Waits a moment for room, at the container's end.
+    /// Waits a moment for room, at the container's end: for longer where journald takes what comes, if slowly.
     pub(super) fn make_room(&mut self) {
         while let State::Full { .. } = self.state {
             let start = Instant::now();
-            if self.end_wait.is_zero() || !self.wait(self.end_wait) {
+            if self.end_wait.is_zero() || !self.wait(self.end_wait.min(END_STALL_MAX)) {
                 return self.lose(Errno::EAGAIN, start);
             }
             self.pass_on();

@@ -1,13 +1,17 @@
 //! Deploys under load: no request fails, whatever comes, goes, breaks or dies.
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Caller, Process, Tool, dunnagectl};
+use nix::libc;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::limits::{self, MIB};
@@ -131,7 +135,11 @@ fn g16_deploys_under_load_lose_no_request() {
 }
 
 /// Runs scripts/deploy for the service.
-fn deploy(service: &Service, args: &[&str], build: &Path) -> Output {
+pub(crate) fn deploy(service: &Service, args: &[&str], build: &Path) -> Output {
+    deploy_command(service, args, build).output().unwrap()
+}
+
+fn deploy_command(service: &Service, args: &[&str], build: &Path) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/deploy");
     let mut path = dunnagectl::path().parent().unwrap().as_os_str().to_owned();
     path.push(":");
@@ -140,10 +148,11 @@ fn deploy(service: &Service, args: &[&str], build: &Path) -> Output {
     let directory = service.path("control");
     let mut command = Command::new(script);
     command.env("PATH", path).env("DUNNAGE_CONTROL_DIR", directory.parent().unwrap());
-    command.args(args).arg("control").arg(build).output().unwrap()
+    command.args(args).arg("control").arg(build);
+    command
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -222,6 +231,87 @@ fn a_deploy_refuses_what_it_cannot_do() {
     // One that another deploy has left.
     shim.launch("Stage", &web(&service, 2)).unwrap();
     assert!(refused(&[], &build).starts_with("deploy: control is not at rest: gen-2 is running"));
+    assert_eq!(shim.status()["generations"].as_array().unwrap().len(), 2);
+}
+
+/// What a line of the script says is to be done, done.
+fn follow(service: &Service, text: &str) {
+    let (_, commands) = text.rsplit_once("dunnagectl kill").expect("what is to be done");
+    let commands = format!("dunnagectl kill{}", commands.trim_end().replace(", then ", " && "));
+    let mut path = dunnagectl::path().parent().unwrap().as_os_str().to_owned();
+    path.push(":/usr/bin:/bin");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &commands]).env("PATH", path).env("DUNNAGE_CONTROL_DIR", service.path(""));
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{commands}: {}", said(&output));
+}
+
+#[test]
+fn a_deploy_whose_old_one_is_not_proven_gone_ends_with_2() {
+    let (service, shim) = serving();
+    let pid = shim.generation(1)["pid"].as_i64().unwrap();
+    let traced = Pid::from_raw(i32::try_from(pid).unwrap());
+    // Who traces it learns of its end first, and does not look.
+    ptrace::seize(traced, ptrace::Options::empty()).unwrap();
+    let args = ["--drain", "300ms", "--kill-timeout", "300ms"];
+    let output = deploy(&service, &args, &web_build(&service, "even"));
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("gen-2 serves, but gen-1 is not proven gone"), "{text}");
+    assert_eq!(get(&service.canonical()).unwrap(), 2);
+    nix::sys::wait::waitpid(traced, None).unwrap();
+    follow(&service, &text);
+    assert!(!service.child("gen-1").exists());
+}
+
+#[test]
+fn a_deploy_whose_shim_dies_after_the_switch_ends_with_2() {
+    let (service, shim) = serving();
+    // Asked the second time, after the switch, the check kills the shim, and is content.
+    let asked = service.path("asked");
+    let health = format!("mkdir {} || kill -KILL {}", asked.display(), shim.process.pid());
+    let output = deploy(&service, &["--health", &format!("{health} || true")], &web_build(&service, "even"));
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("gen-2 serves, but gen-1 is not proven gone"), "{text}");
+    assert_eq!(get(&service.canonical()).unwrap(), 2);
+    let shim = service.start();
+    follow(&service, &text);
+    let status = shim.status();
+    assert_eq!((&status["current"], status["generations"].as_array().unwrap().len()), (&json!(2), 1), "{status}");
+}
+
+#[test]
+fn a_deploy_that_is_told_to_stop_after_the_switch_ends_with_2() {
+    let (service, shim) = serving();
+    // The old one waits for its request.
+    let slow = UnixStream::connect(service.canonical()).unwrap();
+    let mut events = listen(&shim);
+    let mut deploy = deploy_command(&service, &[], &web_build(&service, "even"));
+    let deploy = deploy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !events.event_of("notified")["generation"]["message"].as_str().unwrap().contains("STOPPING=1") {}
+    Process::open(deploy.id().try_into().unwrap()).expect("the deploy").signal(libc::SIGTERM);
+    let output = deploy.wait_with_output().unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("told to stop") && text.contains("gen-2 serves, but gen-1 is not proven gone"), "{text}");
+    drop(slow);
+    follow(&service, &text);
+    assert!(!service.child("gen-1").exists());
+}
+
+#[test]
+fn a_deploy_that_cannot_be_undone_ends_with_3() {
+    let (service, shim) = serving();
+    // Asked the second time, after the switch, the check finds fault, and there is no way back.
+    let [asked, socket] = [service.path("asked"), service.socket_of(1)];
+    let health = format!("mkdir {} || {{ rm {}; false; }}", asked.display(), socket.display());
+    let output = deploy(&service, &["--health", &health], &web_build(&service, "even"));
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("gen-2 does not hold") && text.contains("NOT undone: see above"), "{text}");
+    // What clients reach is left to them.
+    assert_eq!(get(&service.canonical()).unwrap(), 2);
     assert_eq!(shim.status()["generations"].as_array().unwrap().len(), 2);
 }
 

@@ -1,13 +1,16 @@
-//! The worked example of docs/generations.md, as it stands.
+//! The worked example of docs/generations.md, as it stands, and its server.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Process, Sandbox, Tool, dunnagectl};
 use nix::libc;
 
+use crate::load::get;
 use crate::service::cgroup_root;
 
 /// What an example that did not come to its end has left is ended with it.
@@ -72,5 +75,45 @@ fn the_worked_example_works() {
     ] {
         let (_, after) = rest.split_once(wanted).unwrap_or_else(|| panic!("{wanted:?} is not in {rest}"));
         rest = after;
+    }
+}
+
+#[test]
+fn the_server_answers_all_who_had_found_it_when_it_is_told_to_end() {
+    let sandbox = Sandbox::new();
+    let socket = sandbox.root().join("web.sock");
+    let mut server = Command::new(Tool::web_server());
+    let mut server = Server(server.env("DUNNAGE_SOCKET", &socket).env("DUNNAGE_GENERATION", "1").spawn().unwrap());
+    wait::eventually(Deadline::usual(), "the server", || get(&socket).is_ok());
+    let process = Process::open(server.0.id().try_into().unwrap()).expect("the server");
+    let status = |key: &str| dunnage_testing::status(&process.proc_dir()).unwrap()[key].clone();
+    // It waits for the next one, and does nothing else.
+    let waits = || status("Threads") == "1" && status("State").starts_with('S');
+    wait::eventually(Deadline::usual(), "the server to wait", waits);
+    // While it is stopped they queue up, before the signal and after it.
+    process.signal(libc::SIGSTOP);
+    wait::eventually(Deadline::usual(), "the server to stop", || status("State").starts_with('T'));
+    let mut clients: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    process.signal(libc::SIGTERM);
+    clients.extend((0..20).map(|_| UnixStream::connect(&socket).unwrap()));
+    process.signal(libc::SIGCONT);
+    for mut client in clients {
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        wait::readable(&client, Deadline::usual(), "an answer");
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer:?}");
+    }
+    process.wait_end(Deadline::usual(), "the server");
+    assert!(server.0.wait().unwrap().success());
+    UnixStream::connect(&socket).unwrap_err();
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -11,6 +11,7 @@ mod limits;
 mod load;
 mod nested;
 mod others;
+mod races;
 mod restarts;
 mod service;
 mod starts;

@@ -11,6 +11,7 @@ use dunnage_testing::{Process, Runtime, Tool, vm};
 use nix::libc;
 use serde_json::{Value, json};
 
+use crate::deploy::{deploy, said};
 use crate::service::{Client, Service, Shim};
 
 /// Each of these tests with each runtime.
@@ -32,13 +33,14 @@ with_runc_and_crun! {
     g29_a_container_outlives_its_shim
     g16_a_container_with_users_of_its_own_owns_its_socket
     g3_a_program_that_ends_at_once_was_started
+    g16_a_deploy_replaces_one_container_by_another
 }
 
 #[test]
 fn in_a_virtual_machine() {
     let own = ["--ignored", "nested::", "--test-threads=2"];
     let stdout = vm::run_own_tests(&[(wait::SLOWNESS, "4")], &own);
-    assert!(stdout.contains("test result: ok. 19 passed"), "{stdout}");
+    assert!(stdout.contains("test result: ok. 21 passed"), "{stdout}");
 }
 
 #[test]
@@ -184,6 +186,26 @@ fn g3_a_staged_bundle_runs_in_its_cgroup_on_its_socket(runtime: Runtime) {
     shim.process.wait_end(Deadline::usual(), "the shim");
     is_clean(&service, runtime.path());
     assert!(!service.child("gen-8").exists());
+}
+
+fn g16_a_deploy_replaces_one_container_by_another(runtime: Runtime) {
+    let service = nested(runtime.path());
+    let shim = service.start();
+    for number in ["1", "7"] {
+        let build = format!("b{number}");
+        let output = deploy(&service, &[], &bundle(&service, &build, &[], |_| {}));
+        assert!(output.status.success(), "{}", said(&output));
+        let (generation, who) = Client::connect(&service.canonical()).ask("who");
+        assert_eq!((generation, who), (shim.status()["current"].to_string(), format!("1 {build}")));
+    }
+    assert_eq!(containers(&service, runtime.path()), "web-g2\n");
+    assert!(!service.child("gen-1").exists());
+    let output = deploy(&service, &[], &bundle(&service, "dies", &["exit=3"], |_| {}));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("undone: all is as it was, gen-2 serves\n"), "{}", said(&output));
+    assert_eq!(Client::connect(&service.canonical()).ask("who").1, "1 b7");
+    shim.call("KillGeneration", &json!({"n": 2, "timeout_ms": 10_000}));
+    is_clean(&service, runtime.path());
 }
 
 fn g7_a_bundle_that_cannot_be_created_leaves_nothing(runtime: Runtime) {
