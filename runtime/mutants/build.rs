@@ -27,6 +27,9 @@ fn main() {
         let module_name = name.split('/').next().unwrap_or(name);
         modules += &module(module_name, &simulator.join(name).with_extension("rs"));
     }
+    // Of cgroups what decides knows the names alone.
+    let cgroup_names = module("name", &sources.join("cgroup/name.rs"));
+    writeln!(modules, "mod cgroup {{\n{cgroup_names}pub(crate) use name::Name;\n}}").expect("a string");
     let names: Vec<&str> = FAULTS.iter().chain(FAULTS_OF_GENERATIONS).map(|fault| fault.name).collect();
     writeln!(modules, "/// What the faults are, by number.\npub const FAULTS: &[&str] = &{names:?};")
         .expect("a string");
@@ -42,11 +45,15 @@ fn module(name: &str, path: &Path) -> String {
 
 /// Copies the sources. The first of the faults has the number `first`.
 fn copy_with_faults(from: &Path, to: &Path, faults: &[Fault], first: usize) {
+    // Of an earlier build, whose sources may have had other names.
+    let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to).expect("a directory");
     for entry in fs::read_dir(from).expect("sources") {
         let path = entry.expect("an entry").path();
-        if path.is_file() {
-            let file = path.file_name().expect("a name");
+        let file = path.file_name().expect("a name");
+        if path.is_dir() && file != "tests" {
+            copy_with_faults(&path, &to.join(file), &[], first);
+        } else if path.is_file() {
             // Without its own tests.
             let mut source = fs::read_to_string(&path).expect("a source").replace("#[cfg(test)]\nmod tests;\n", "");
             let (mut done, of_file) = (Vec::new(), faults.iter().filter(|fault| file == fault.file));

@@ -12,7 +12,7 @@ mod search;
 mod world;
 
 // Named here, so that the modules can be compiled with another reaper beside them.
-use dunnage_runtime::{generation, reaper};
+use dunnage_runtime::{cgroup, generation, reaper};
 
 use generations::Service;
 use history::History;

@@ -1,12 +1,12 @@
 //! What must hold in every history, whatever the decider decides. A fault names the rule.
 
-use dunnage_runtime::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::search::Fault;
 use super::history::{Ability, Time};
 use super::kernel::State;
 use super::world::{Begun, Later, World};
+use crate::cgroup::Name;
 use crate::generation::{
     Action, Effect, Failure, Limit, Number, Occupancy, Outcome, Point, Progress, Record, Reply, Request, RequestId,
     Role, Source, StartId, Target, Token,

@@ -1,9 +1,9 @@
 //! Cgroups below one parent, and the processes in them.
 
-use dunnage_runtime::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::Time;
+use crate::cgroup::Name;
 use crate::generation::Role;
 
 /// A process.

@@ -1,7 +1,6 @@
 //! Plays one history: the shim's loop around the decider, which does with actions what the driver does with them, the
 //! callers, and what is left when the shim is gone.
 
-use dunnage_runtime::cgroup::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use super::super::search::Fault;
 use super::checks::Checks;
 use super::history::{Ability, GatePlan, History, Reaction, Time, What, Whom};
 use super::kernel::{Kernel, Process as Body, State};
+use crate::cgroup::Name;
 use crate::generation::{
     Action, Failure, Found, Generations, KillFailure, Launch, Launched, Layout, Limit, Number, Opened, Outcome,
     ParentLimits, Point, Process, Record, Reply, Request, RequestId, Role, Run, Serial, Source, StartId, Target, Tier,
