@@ -20,9 +20,9 @@ impl Signals {
     }
 
     /// Those that arrived since the last time, each once however often it came.
-    pub(crate) fn pending(&mut self) -> impl Iterator<Item = Signal> {
+    pub(crate) fn pending(&mut self) -> Vec<Signal> {
         // Each is one of those that are caught.
-        self.0.pending().filter_map(|number| Signal::try_from(number).ok())
+        self.0.pending().filter_map(|number| Signal::try_from(number).ok()).collect()
     }
 }
 
