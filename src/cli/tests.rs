@@ -285,7 +285,7 @@ fn bad_options_get_one_line() {
         ("-c x -u y", "Runtime path not provided. Use --runtime"),
         ("-c x -u y -r /nope", "Runtime path /nope is not valid: No such file or directory. Use --runtime"),
         ("-c x -u y -r /etc/passwd", "Runtime path /etc/passwd is not valid: Permission denied. Use --runtime"),
-        ("-c x -u y -r /etc", "Runtime path /etc is not valid: Is a directory. Use --runtime"),
+        ("-c x -u y -r /etc", "Log driver not provided. Use --log-path"),
         ("-c x -u y -r ''", "Runtime path  is not valid: No such file or directory. Use --runtime"),
         ("-c x -e -r /bin/sh", "Exec process spec path not provided. Use --exec-process-spec"),
         ("-c x -u y -r /bin/sh", "Log driver not provided. Use --log-path"),
@@ -308,6 +308,7 @@ fn bad_options_get_one_line() {
         ("-c x -u y -r /bin/sh -l a --log-tag t", "k8s-file doesn't support --log-tag"),
         ("-c x -u y -r /bin/sh -l a --log-label A=b", "k8s-file doesn't support --log-label"),
         ("-c x -u y -r /bin/sh -l a --log-max-files -1", "log-max-files must be non-negative"),
+        ("-c x -u y -r /bin/sh -l a --log-rotate --log-max-files 1001", "log-max-files cannot exceed 1000"),
         (
             "-c x -u y -r /bin/sh -l a --log-rotate --log-max-files 0",
             "log-max-files must be at least 1 when log-rotate is enabled",

@@ -65,18 +65,18 @@ impl Fifo {
         }
     }
 
-    /// What a line asks for. As in conmon, the sizes of a `2` are looked at, but mean nothing.
+    /// What a line asks for. As in conmon, the sizes of a `2` are looked at, but mean nothing, and words after them neither.
     pub(super) fn parse(self, line: &[u8]) -> Option<Request> {
-        let mut words = str::from_utf8(line).ok()?.split_ascii_whitespace();
-        let mut number = || words.next()?.parse().ok().filter(|&number: &u16| number <= MAX_SIZE);
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let mut number = || str::from_utf8(words.next()?).ok()?.parse().ok().filter(|&number: &u16| number <= MAX_SIZE);
         let kind = match self {
             Self::Ctl => number()?,
             Self::Winsz => 1,
         };
         let (height, width) = (number()?, number()?);
-        match (kind, words.next()) {
-            (1, None) => Some(Request::Resize { height, width }),
-            (2, None) => Some(Request::ReopenLogs),
+        match kind {
+            1 => Some(Request::Resize { height, width }),
+            2 => Some(Request::ReopenLogs),
             _ => None,
         }
     }
@@ -237,24 +237,26 @@ mod tests {
         assert_eq!(Fifo::Ctl.parse(b" 1\t24  80\r"), resize(24, 80));
         assert_eq!(Fifo::Ctl.parse(b"2 0 0"), Some(Request::ReopenLogs));
         assert_eq!(Fifo::Ctl.parse(b"2 1 1"), Some(Request::ReopenLogs));
+        assert_eq!(Fifo::Ctl.parse(b"1 0024 80 7 and \xff"), resize(24, 80));
     }
 
     #[test]
     fn winsz_lines_are_sizes() {
         assert_eq!(Fifo::Winsz.parse(b"24 80"), Some(Request::Resize { height: 24, width: 80 }));
-        assert_eq!(Fifo::Winsz.parse(b"1 24 80"), None);
+        assert_eq!(Fifo::Winsz.parse(b"24 80 7"), Some(Request::Resize { height: 24, width: 80 }));
         assert_eq!(Fifo::Winsz.parse(b"24"), None);
     }
 
     #[test]
     fn other_lines_mean_nothing() {
-        let others: [&[u8]; 12] = [
+        let others: [&[u8]; 13] = [
             b"",
             b"1",
             b"1 24",
             b"1 24 1001",
             b"1 -1 80",
-            b"1 24 80 7",
+            b"1 24.5 80",
+            b"1 0x18 0x50",
             b"1 65560 80",
             b"1 99999999999999999999 80",
             b"0 24 80",

@@ -46,8 +46,12 @@ pub(crate) fn fifo_lines(bytes: &[u8]) {
 fn slow_request(fifo: Fifo, line: &[u8]) -> Option<Request> {
     let words =
         line.split(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\x0c' | b'\r')).filter(|word| !word.is_empty());
+    let meant = match fifo {
+        Fifo::Ctl => 3,
+        Fifo::Winsz => 2,
+    };
     let mut numbers = Vec::new();
-    for word in words {
+    for word in words.take(meant) {
         let digits = word.strip_prefix(b"+").unwrap_or(word);
         if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return None;

@@ -114,6 +114,17 @@ fn runtime_cannot_be_executed() {
 }
 
 #[test]
+fn runtime_cannot_be_executed_as_a_directory() {
+    compare("runtime_cannot_be_executed_as_a_directory", |sandbox, tool, findings| {
+        let mut monitor = sandbox.monitor(tool).option("-r", sandbox.root()).start();
+        findings.note("messages", monitor.messages());
+        findings.note("short side", monitor.status());
+        monitor.end();
+        findings.note_tree("left", sandbox);
+    });
+}
+
+#[test]
 fn nothing_starts_before_the_start_byte() {
     compare("nothing_starts_before_the_start_byte", |sandbox, tool, findings| {
         sandbox.script(&Script::new([Step::Exit(4)]));

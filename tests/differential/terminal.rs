@@ -114,6 +114,25 @@ fn terminal_is_resized() {
 }
 
 #[test]
+fn control_lines_with_more_words() {
+    compare("control_lines_with_more_words", |sandbox, tool, findings| {
+        let ready = sandbox.event("ready");
+        sandbox.script(&Script::new([
+            Step::Block(28),
+            Step::fire("ready"),
+            Step::AwaitSignal(28),
+            Step::run(&["stty", "size"]),
+        ]));
+        let mut monitor = sandbox.monitor(tool).flag("-t").start();
+        monitor.pid();
+        ready.wait();
+        monitor.control("1 0040 120 7 more\n");
+        findings.note("exit code", monitor.exit_code());
+        findings.note("log", monitor.log().lines());
+    });
+}
+
+#[test]
 fn terminal_is_resized_by_the_winsz_fifo() {
     compare("terminal_is_resized_by_the_winsz_fifo", |sandbox, tool, findings| {
         let ready = sandbox.event("ready");
