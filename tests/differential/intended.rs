@@ -163,6 +163,8 @@ pub(crate) const INTENDED: &[Intended] = &[
     row("Pipes have the mode 0777", "*", "payload: descriptor *", r#""pipe fifo 0600""#, r#""pipe fifo 0777""#),
     row("A runtime has a process group of its own", "*", "runtime: leads its group", "false", "true"),
     row("The OOM score is handed back", "*_the_callers_state", "*: oom_score_adj", "0", "300"),
+    row("The OOM score is handed back", "*: the caller's state", "exit command: oom_score_adj", "-1000", "300"),
+    row("The OOM score is handed back", "*", "exit command: oom_score_adj", "-1000", "0"),
     row(
         "LISTEN_PID may name the started process",
         "runtime_gets_listening_sockets: of the short side",

@@ -130,8 +130,9 @@ fn nothing_starts_before_the_start_byte() {
         sandbox.script(&Script::new([Step::Exit(4)]));
         let mut monitor = sandbox.monitor(tool).hold().start();
         // It reads the start pipe: that is where it waits.
+        let read = format!("{} 0x4 ", nix::libc::SYS_read);
         dunnage_testing::wait::eventually(dunnage_testing::wait::Deadline::usual(), "the monitor to wait", || {
-            fs::read_to_string(monitor.started.proc_dir().join("syscall")).is_ok_and(|call| call.starts_with("0 0x4 "))
+            fs::read_to_string(monitor.started.proc_dir().join("syscall")).is_ok_and(|call| call.starts_with(&read))
         });
         findings.note("children", monitor.started.children().len());
         findings.note_tree("waiting", sandbox);

@@ -206,8 +206,8 @@ pub(crate) fn family() -> ! {
 /// How much [`cacher`] and [`tmpfs_writer`] leave behind.
 pub(crate) const LEFT_BEHIND: u32 = 16 << 20;
 
-/// A file of at least that size which nobody else reads in the virtual machine: the machine's own program.
-pub(crate) const LARGE_FILE: &CStr = c"/usr/bin/qemu-system-x86_64";
+/// A file of at least that size which nobody else reads in the virtual machine.
+pub(crate) const LARGE_FILE: &CStr = c"/usr/bin/podman";
 
 /// What [`tmpfs_writer`] makes.
 pub(crate) const TMPFS_FILE: &CStr = c"/dev/shm/dunnage-test";

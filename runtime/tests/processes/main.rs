@@ -14,13 +14,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use dunnage_testing::wait;
 use rules::RULES;
 
 /// Tells the program which test it is.
 const TEST: &str = "DUNNAGE_RULE";
 
-/// No test takes longer, in seconds.
-const BOUND: &str = "60";
+/// No test takes longer, in seconds of a usual machine.
+const BOUND: u32 = 60;
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(TEST) {
@@ -74,7 +75,16 @@ fn run_side_by_side(tests: &[&str]) -> usize {
 fn run(name: &str) -> Result<(), String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut unshare = Command::new("timeout")
-        .args(["--signal=KILL", BOUND, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--"])
+        .args([
+            "--signal=KILL",
+            &(BOUND * wait::slowness()).to_string(),
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+            "--",
+        ])
         // Its init ends with the test. The stranger is no process of the test's.
         .args(["/bin/sh", "-c", r#"sleep 1000 & STRANGER=$! "$0"; exit $?"#])
         .arg(this)

@@ -12,12 +12,20 @@ use dunnage_runtime::driver::{Broadcasted, Driver, RuntimeCall, StartError, Watc
 use dunnage_runtime::event_loop::{EventLoop, Events, Interest, Source};
 use dunnage_runtime::reaper::{CallId, CallSpec, ChildId, ExitStatus, Job, Outcome, Timing};
 use dunnage_runtime::sys::{Environment, Program, Signals, Ties};
+use dunnage_testing::wait;
 use mio::Token;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+/// Time of a usual machine, of which a slow one needs more.
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds) * wait::slowness()
+}
+
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) fn patience() -> Duration {
+    ms(30_000)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
@@ -65,7 +73,7 @@ pub(crate) const EXEC: CallSpec = CallSpec { job: Job::Exec, main: false, ..CREA
 
 /// Bounds short enough to wait for.
 pub(crate) fn short() -> Timing {
-    Timing { orphan_grace: Duration::from_millis(200), runtime_grace: Duration::from_millis(600), ..Timing::default() }
+    Timing { orphan_grace: ms(200), runtime_grace: ms(600), ..Timing::default() }
 }
 
 impl Shim {
@@ -150,13 +158,13 @@ impl Shim {
     /// What there is to tell after one round.
     pub(crate) fn outcomes(&mut self) -> Vec<Outcome> {
         let mut outcomes = Vec::from(std::mem::take(&mut self.untold));
-        outcomes.extend(self.round(Instant::now() + PATIENCE));
+        outcomes.extend(self.round(Instant::now() + patience()));
         outcomes
     }
 
     /// Runs the loop until there is something to tell.
     pub(crate) fn next(&mut self) -> Outcome {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience();
         while self.untold.is_empty() && Instant::now() < until {
             let outcomes = self.round(until);
             self.untold.extend(outcomes);
@@ -164,14 +172,14 @@ impl Shim {
         if let Some(outcome) = self.untold.pop_front() {
             return outcome;
         }
-        panic!("nothing to tell within {PATIENCE:?}");
+        panic!("nothing to tell within {:?}", patience());
     }
 
     /// Runs the loop until `done`, with nothing to tell meanwhile.
     pub(crate) fn run_until(&mut self, what: &str, done: impl Fn() -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience();
         while !done() {
-            assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+            assert!(Instant::now() < until, "{what}: not within {:?}", patience());
             // What is waited for may be nothing that the loop hears of.
             let outcomes = self.round(Instant::now() + Duration::from_millis(5));
             assert!(outcomes.is_empty(), "{what}: {outcomes:?}");
@@ -197,9 +205,9 @@ impl Shim {
     /// Sends a signal to all processes of the child, and runs the loop until that was done.
     pub(crate) fn signal_all(&mut self, child: ChildId, signal: Signal) {
         let id = self.driver.signal_all(Instant::now(), child, signal).unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience();
         while self.driver.poll_broadcast() != Some(Broadcasted { id, reached: true }) {
-            assert!(Instant::now() < until, "{signal} is not sent within {PATIENCE:?}");
+            assert!(Instant::now() < until, "{signal} is not sent within {:?}", patience());
             let outcomes = self.round(until);
             self.untold.extend(outcomes);
         }

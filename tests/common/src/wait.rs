@@ -18,6 +18,11 @@ const BOUND: Duration = Duration::from_secs(20);
 /// How many times slower than usual the machine is, which an emulated one says in this variable.
 pub const SLOWNESS: &str = "DUNNAGE_TEST_SLOWNESS";
 
+/// How many times that is.
+pub fn slowness() -> u32 {
+    env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
 /// The time by which something must have happened.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
@@ -30,8 +35,7 @@ impl Deadline {
 
     /// The usual one.
     pub fn usual() -> Self {
-        let slowness = env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-        Self::after(BOUND * slowness)
+        Self::after(BOUND * slowness())
     }
 
     /// Whether it has passed.
