@@ -22,11 +22,12 @@ use super::pidfd::Pidfd;
 /// The child keeps to async-signal-safe calls, and never returns to what this process was doing.
 pub(super) unsafe fn fork() -> io::Result<Option<(Pid, Pidfd)>> {
     let mut pidfd: RawFd = -1;
-    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
+    let (flags, no_stack) = (libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD), 0);
+    let [first, second] = if cfg!(target_arch = "s390x") { [no_stack, flags] } else { [flags, no_stack] };
     let null = ptr::null_mut::<c_char>();
     // SAFETY: without CLONE_VM and with no stack given this is a fork. Where the pidfd goes is third on all architectures,
-    // and the other two, whose order differs, are null.
-    match unsafe { libc::syscall(libc::SYS_clone, flags, null, &raw mut pidfd, null, null) } {
+    // and the last two, whose order differs, are null.
+    match unsafe { libc::syscall(libc::SYS_clone, first, second, &raw mut pidfd, null, null) } {
         0 => Ok(None),
         result => made(result, pidfd).map(Some),
     }
