@@ -148,9 +148,8 @@ fn r7_at_rest_there_is_no_timer() {
     shim.call(EXEC, "(true &) ; exit 1");
     failure(&mut shim);
     shim.run_until("the orphan is swept", || zombies() == 0);
-    shim.run_until("the last look", || true);
-    let driver = &shim.driver;
-    assert_eq!(driver.next_timeout(), None);
+    // The SIGCHLD of the last that was reaped may ask for one more look, a moment after the last one.
+    shim.run_to_rest();
 }
 
 fn r8_ten_thousand_orphans_hold_nothing_up() {

@@ -186,6 +186,16 @@ impl Shim {
         }
     }
 
+    /// Goes on until there is nothing left to wait for but events.
+    pub(crate) fn run_to_rest(&mut self) {
+        let until = Instant::now() + patience();
+        while self.driver.next_timeout().is_some() {
+            assert!(Instant::now() < until, "a timer is still set after {:?}", patience());
+            let outcomes = self.round(until);
+            assert!(outcomes.is_empty(), "{outcomes:?}");
+        }
+    }
+
     /// A call that goes well.
     pub(crate) fn started(&mut self, spec: CallSpec, script: &str) -> (ChildId, Pid) {
         let call = self.call(spec, script);
