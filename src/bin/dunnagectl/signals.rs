@@ -16,7 +16,7 @@ impl Signals {
     pub(crate) fn catch(signals: &[Signal]) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let numbers = signals.iter().map(|&signal| signal as i32);
-        SignalDelivery::with_pipe(read, write, SignalOnly::default(), numbers).map(Self)
+        SignalDelivery::with_pipe(read, write, SignalOnly, numbers).map(Self)
     }
 
     /// Those that arrived since the last time, each once however often it came.
