@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use dunnage_testing::{Console, Facts, Script, Step, script};
+use dunnage_testing::{Console, Facts, Running, Sandbox, Script, Step, script};
 
 use crate::compare::{Change, compare};
 
@@ -115,26 +115,19 @@ fn terminal_is_resized() {
 
 #[test]
 fn control_lines_with_more_words() {
-    compare("control_lines_with_more_words", |sandbox, tool, findings| {
-        let ready = sandbox.event("ready");
-        sandbox.script(&Script::new([
-            Step::Block(28),
-            Step::fire("ready"),
-            Step::AwaitSignal(28),
-            Step::run(&["stty", "size"]),
-        ]));
-        let mut monitor = sandbox.monitor(tool).flag("-t").start();
-        monitor.pid();
-        ready.wait();
-        monitor.control("1 0040 120 7 more\n");
-        findings.note("exit code", monitor.exit_code());
-        findings.note("log", monitor.log().lines());
-    });
+    compare_a_resize("control_lines_with_more_words", |monitor, _| monitor.control("1 0040 120 7 more\n"));
 }
 
 #[test]
 fn terminal_is_resized_by_the_winsz_fifo() {
-    compare("terminal_is_resized_by_the_winsz_fifo", |sandbox, tool, findings| {
+    compare_a_resize("terminal_is_resized_by_the_winsz_fifo", |_, sandbox| {
+        std::fs::write(sandbox.bundle().join("winsz"), "33 44\n").expect("the fifo");
+    });
+}
+
+/// Compares the size that a container sees once `resize` has told it of one.
+fn compare_a_resize(test: &str, resize: impl Fn(&Running, &Sandbox)) {
+    compare(test, |sandbox, tool, findings| {
         let ready = sandbox.event("ready");
         sandbox.script(&Script::new([
             Step::Block(28),
@@ -145,7 +138,7 @@ fn terminal_is_resized_by_the_winsz_fifo() {
         let mut monitor = sandbox.monitor(tool).flag("-t").start();
         monitor.pid();
         ready.wait();
-        std::fs::write(sandbox.bundle().join("winsz"), "33 44\n").expect("the fifo");
+        resize(&monitor, sandbox);
         findings.note("exit code", monitor.exit_code());
         findings.note("log", monitor.log().lines());
     });

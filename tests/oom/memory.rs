@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
-use dunnage_testing::wait::Deadline;
+use dunnage_testing::wait::{self, Deadline};
 use dunnage_testing::{Process, Step};
 
 pub(super) const LIMIT: &str = "20M";
@@ -87,14 +85,9 @@ impl Drop for Memory {
         for process in procs.lines().filter_map(|pid| Process::open(pid.parse().ok()?)) {
             process.signal(nix::libc::SIGKILL);
         }
-        let deadline = Deadline::usual();
-        while fs::remove_dir(&self.dir).is_err() && self.dir.exists() {
-            if deadline.passed() {
-                eprintln!("{} is not empty", self.dir.display());
-                return;
-            }
-            // No panic, which would hide the first one.
-            thread::sleep(Duration::from_millis(1));
+        // No panic, which would hide the first one.
+        if !wait::whether(Deadline::usual(), || fs::remove_dir(&self.dir).is_ok() || !self.dir.exists()) {
+            eprintln!("{} is not empty", self.dir.display());
         }
     }
 }
