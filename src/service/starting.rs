@@ -28,6 +28,9 @@ use crate::staged::{Context, NotStarted, Place, Prepared, Start, Started};
 /// How long a process may take from its birth to its program: one that is frozen meanwhile is killed then.
 const BIRTH_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long after one look at a process in the middle of its execve, or of its end, the next one comes.
+const SETTLING_PAUSE: Duration = Duration::from_millis(1);
+
 /// A start on its way.
 #[derive(Debug)]
 pub(super) struct Starting {
@@ -58,8 +61,8 @@ pub(super) enum Stage {
     Writing(Writing, Plan, Cgroup),
     /// All is there.
     Ready(Ready, Cgroup),
-    /// Its process is to execute the program.
-    Born { start: Start, until: Instant },
+    /// Its process is to execute the program. `look_at`: when it is looked at without being told.
+    Born { start: Start, until: Instant, look_at: Option<Instant> },
     /// The runtime creates and starts its container.
     Creating(Creation),
     /// What a failed creation left is killed.
@@ -78,7 +81,7 @@ pub(super) enum Ready {
 impl Starting {
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Born { until, .. } => Some(until),
+            Stage::Born { until, look_at, .. } => Some(look_at.map_or(until, |at| at.min(until))),
             Stage::Creating(ref creation) => creation.next_timeout(),
             Stage::Clearing(ref clearing) => Some(clearing.next_timeout()),
             _ => None,
@@ -207,7 +210,7 @@ impl Shim {
                 let (prepared, place) = *process;
                 let mut context = Context { driver: &mut self.driver, event_loop: &self.event_loop, source };
                 let begun = Start::begin(&mut context, prepared, place);
-                begun.map(|start| Stage::Born { start, until: now + BIRTH_LIMIT })
+                begun.map(|start| Stage::Born { start, until: now + BIRTH_LIMIT, look_at: None })
             }
             Ready::Container(plan) => self.create_container(plan, now).map(Stage::Creating),
         };
@@ -220,10 +223,12 @@ impl Shim {
     /// Something is known of a process that is to execute its program.
     pub(super) fn handle_birth(&mut self, key: u32, now: Instant) {
         let Some(position) = self.starts.iter().position(|start| start.key == key) else { return };
-        let Stage::Born { start, .. } = &mut self.starts[position].stage else { return };
+        let Stage::Born { start, look_at, .. } = &mut self.starts[position].stage else { return };
         let source = Source::Service(ServiceSource::Birth(key));
         let mut context = Context { driver: &mut self.driver, event_loop: &self.event_loop, source };
-        if let Some(result) = start.advance(&mut context) {
+        let advanced = start.advance(&mut context);
+        *look_at = start.is_settling().then(|| now + SETTLING_PAUSE);
+        if let Some(result) = advanced {
             // It is not reaped before the next turn, so this is its own.
             let start_time = result.as_ref().ok().and_then(|started| driver::start_time(started.pid));
             self.finish_launch(position, result, start_time, now);
@@ -265,6 +270,10 @@ impl Shim {
 
     /// A process that does not come to its program in time hangs in a cgroup that was frozen: it is killed there.
     pub(super) fn handle_launch_timeouts(&mut self, now: Instant) {
+        let is_due = |start: &&Starting| matches!(start.stage, Stage::Born { look_at: Some(at), .. } if at <= now);
+        for key in self.starts.iter().filter(is_due).map(|start| start.key).collect::<Vec<_>>() {
+            self.handle_birth(key, now);
+        }
         for position in 0..self.starts.len() {
             let role = self.starts[position].role;
             let Stage::Born { until, .. } = &mut self.starts[position].stage else { continue };

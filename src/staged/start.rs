@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use dunnage_runtime::driver::{Driver, Watched};
 use dunnage_runtime::event_loop::{EventLoop, Interest, Source};
 use dunnage_runtime::reaper::ChildId;
-use dunnage_runtime::sys::{Answer, Birth, Failure, Launch, Step, Task, TaskError, Verdict, Way};
+use dunnage_runtime::sys::{Answer, Birth, Failure, Launch, Progress, Step, Task, TaskError, Verdict, Way};
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
@@ -65,7 +65,7 @@ pub(crate) struct Start {
 #[derive(Debug)]
 enum Stage {
     /// A process is to execute the program.
-    Born { prepared: Prepared, way: Way, child: ChildId, birth: Birth },
+    Born { prepared: Prepared, way: Way, child: ChildId, birth: Birth, settling: bool },
     /// The file is about to be changed: a copy of it is made.
     Copying { prepared: Prepared, task: Task },
     /// It is over.
@@ -73,7 +73,8 @@ enum Stage {
 }
 
 impl Start {
-    /// Begins. [`Start::advance`] tells what comes of it, each time the source is readable.
+    /// Begins. [`Start::advance`] tells what comes of it, each time the source is readable, and in a moment wherever
+    /// [`Start::is_settling`].
     pub(crate) fn begin<S: Source + From<Watched>>(
         cx: &mut Context<'_, S>,
         prepared: Prepared,
@@ -90,10 +91,14 @@ impl Start {
         cx: &mut Context<'_, S>,
     ) -> Option<Result<Started, NotStarted>> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Born { prepared, way, child, birth } => {
-                let Some(verdict) = birth.verdict() else {
-                    self.stage = Stage::Born { prepared, way, child, birth };
-                    return None;
+            Stage::Born { prepared, way, child, birth, .. } => {
+                let verdict = match birth.progress() {
+                    Progress::Decided(verdict) => verdict,
+                    undecided => {
+                        let settling = undecided == Progress::Settling;
+                        self.stage = Stage::Born { prepared, way, child, birth, settling };
+                        return None;
+                    }
                 };
                 cx.event_loop.unwatch(&birth);
                 let started = Started { child, pid: birth.pid() };
@@ -120,6 +125,11 @@ impl Start {
             }
             Stage::Over => None,
         }
+    }
+
+    /// Whether it is to be decided by another look, as nothing tells of it.
+    pub(crate) fn is_settling(&self) -> bool {
+        matches!(self.stage, Stage::Born { settling: true, .. })
     }
 
     fn settle<S: Source + From<Watched>>(
@@ -169,7 +179,7 @@ impl Start {
             let reason = format!("{}: cannot watch its start: {error}", prepared.staged.path.display());
             return Err(NotStarted::Uncertain(reason, started));
         }
-        self.stage = Stage::Born { prepared, way, child, birth };
+        self.stage = Stage::Born { prepared, way, child, birth, settling: false };
         Ok(())
     }
 

@@ -19,10 +19,21 @@ struct Leftovers {
     cgroup: PathBuf,
 }
 
+impl Leftovers {
+    /// The example's files of that name, wherever it has its directory.
+    fn files(&self, name: &str) -> impl Iterator<Item = String> {
+        let directories = fs::read_dir(self.sandbox.root()).into_iter().flatten().filter_map(Result::ok);
+        directories.filter_map(move |directory| fs::read_to_string(directory.path().join(name)).ok())
+    }
+
+    fn logs(&self) -> String {
+        self.files("log").collect()
+    }
+}
+
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        let directories = fs::read_dir(self.sandbox.root()).into_iter().flatten().filter_map(Result::ok);
-        let pids = directories.filter_map(|directory| fs::read_to_string(directory.path().join("pid")).ok());
+        let pids = self.files("pid");
         for shim in pids.filter_map(|pid| Process::open(pid.parse().ok()?)) {
             shim.signal(libc::SIGKILL);
         }
@@ -60,7 +71,8 @@ fn the_worked_example_works() {
     command.env("PATH", path).env("server", Tool::web_server()).env("TMPDIR", left.sandbox.root());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{said}\nwhat the generations wrote:\n{}", left.logs());
     let mut rest = &*text;
     for wanted in [
         "done: gen-1 serves\ngeneration 1 of v42, process",

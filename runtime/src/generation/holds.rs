@@ -12,7 +12,7 @@ impl Generations {
 
     pub(super) fn release(&mut self, request: RequestId, build: &str) -> Result<(), Failure> {
         let Some(reason) = self.record.holds.remove(build) else {
-            return Err(Failure::NotFound(format!("a hold of build {build}")));
+            return Err(Failure::NotFound(format!("hold of build {build}")));
         };
         self.save_then(Then::Released(request, build.to_owned(), reason));
         Ok(())

@@ -33,7 +33,7 @@ impl Generations {
             return Err(Failure::Busy(format!("generation {number} is moved or killed")));
         }
         if !self.is_serving(number) {
-            return Err(Failure::NotFound(format!("a process of generation {number}")));
+            return Err(Failure::NotFound(format!("process of generation {number}")));
         }
         let holder = self.record.roles().find(|&role| self.cgroups(role).contains(&to));
         if let Some(role) = holder {

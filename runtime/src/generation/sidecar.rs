@@ -45,7 +45,7 @@ impl Generations {
             return Err(Failure::Busy("there is a sidecar".into()));
         }
         if !self.is_serving(number) {
-            return Err(Failure::NotFound(format!("a running process of generation {number}")));
+            return Err(Failure::NotFound(format!("running process of generation {number}")));
         }
         if self.open_sidecar(Some(request), number) {
             self.record.sidecar = Some(Sidecar { of: number, run: None, wanted: true });

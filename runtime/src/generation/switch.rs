@@ -16,7 +16,7 @@ pub(super) struct Switch {
 impl Generations {
     pub(super) fn make_ready(&mut self, request: RequestId, number: Number) -> Result<(), Failure> {
         if !self.is_serving(number) {
-            return Err(Failure::NotFound(format!("a running process of generation {number}")));
+            return Err(Failure::NotFound(format!("running process of generation {number}")));
         }
         self.actions.push_back(Action::Widen(request, number));
         Ok(())

@@ -20,7 +20,7 @@ mod xattr;
 
 pub use capabilities::{Capabilities, CapabilitySets};
 pub use inherited::InheritedFds;
-pub use launch::{Birth, Failure, Identity, Launch, Privileges, ResourceLimit, Step, Verdict, Way};
+pub use launch::{Birth, Failure, Identity, Launch, Privileges, Progress, ResourceLimit, Step, Verdict, Way};
 pub use lease::{has_read_lease, take_read_lease};
 pub use local_time::utc_offset;
 pub use memory::give_back_memory;

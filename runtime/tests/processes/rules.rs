@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dunnage_runtime::driver::{Broadcasted, StartError};
 use dunnage_runtime::privileges;
 use dunnage_runtime::reaper::{CallSpec, ChildId, ExitStatus, Failure, Outcome, Timeout, Timing};
-use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Task, Verdict, Way};
+use dunnage_runtime::sys::{Answer, Birth, Launch, Privileges, Progress, Task, Verdict, Way};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
@@ -677,7 +677,7 @@ fn g5_what_was_executed_is_known_until_it_is_asked_for() {
     let (other, _) = shim.started(CREATE, "(true &) ; (sleep 0.2; exit 3) & echo -n $! > $F");
     assert_eq!(shim.exited(other), ExitStatus::Code(3));
     shim.run_until("orphans are swept", || zombies() == 1);
-    assert_eq!(birth.verdict(), Some(Verdict::Executed));
+    assert_eq!(birth.progress(), Progress::Decided(Verdict::Executed));
     shim.driver.watch_child(&shim.event_loop, child, birth.into_spawned());
     assert_eq!(shim.exited(child), ExitStatus::Code(0));
     assert_eq!(zombies(), 0);

@@ -165,7 +165,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound(what) => write!(f, "{what} does not exist"),
+            Self::NotFound(what) => write!(f, "there is no {what}"),
             Self::Busy(reason) => write!(f, "busy: {reason}"),
             Self::ShuttingDown => f.write_str("this shim is shutting down"),
             Self::Refused(reason) | Self::NotSwitchable(reason) => f.write_str(reason),

@@ -11,7 +11,7 @@ use super::super::pidfd::Pidfd;
 use super::super::spawn::Spawned;
 use super::Failure;
 
-/// A process that is to execute its program. Readable once there is a [`Verdict`].
+/// A process that is to execute its program. Readable once there is a [`Progress`] to ask for.
 ///
 /// It keeps the pidfd until then: a process that was reaped can no longer be asked whether it had executed anything.
 #[derive(Debug)]
@@ -35,7 +35,20 @@ pub enum Verdict {
     Unknown,
 }
 
-/// `PF_FORKNOEXEC` of linux/sched.h: set by fork, cleared by an execve before it closes descriptors, kept by a zombie.
+/// How far a [`Birth`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is known yet. It becomes readable.
+    Waiting,
+    /// Its descriptors are closed, and it was not seen to have executed its program: it is in the middle of its execve,
+    /// or of its end. To be asked again in a moment, as nothing tells of it.
+    Settling,
+    /// All is known.
+    Decided(Verdict),
+}
+
+/// `PF_FORKNOEXEC` of linux/sched.h: set by fork, cleared by an execve, kept by a zombie. Debian's 6.1.0-57 was seen to
+/// close descriptors some time before it clears the flag.
 const FORKED_BUT_NOT_EXECUTED: u64 = 0x40;
 
 impl Birth {
@@ -54,20 +67,26 @@ impl Birth {
         &self.pidfd
     }
 
-    /// Whether it has executed its program. None: not decided yet.
+    /// How far it is.
     #[must_use]
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn progress(&self) -> Progress {
         let mut text = [0; Failure::SIZE];
-        match unistd::read(&self.report, &mut text) {
-            Err(Errno::EAGAIN | Errno::EINTR) => None,
-            Ok(Failure::SIZE) => Some(Failure::decode(text).map_or(Verdict::Unknown, Verdict::Failed)),
-            Ok(0) => Some(match has_executed(self.pid) {
-                Some(true) => Verdict::Executed,
-                Some(false) => Verdict::KilledBefore,
-                None => Verdict::Unknown,
-            }),
-            _ => Some(Verdict::Unknown),
-        }
+        let verdict = match unistd::read(&self.report, &mut text) {
+            Err(Errno::EAGAIN | Errno::EINTR) => return Progress::Waiting,
+            Ok(Failure::SIZE) => Failure::decode(text).map_or(Verdict::Unknown, Verdict::Failed),
+            Ok(0) => {
+                // Asked first: what has ended executes nothing any more.
+                let has_ended = self.pidfd.has_exited();
+                match has_executed(self.pid) {
+                    Some(true) => Verdict::Executed,
+                    Some(false) if has_ended => Verdict::KilledBefore,
+                    Some(false) => return Progress::Settling,
+                    None => Verdict::Unknown,
+                }
+            }
+            _ => Verdict::Unknown,
+        };
+        Progress::Decided(verdict)
     }
 
     /// The process, for whoever is to reap it. After the verdict, or if nobody asks for it any more.

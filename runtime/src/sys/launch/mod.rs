@@ -24,7 +24,7 @@ use super::child::{self, Decimal};
 use super::pidfd::Pidfd;
 use crate::privileges;
 
-pub use birth::{Birth, Verdict};
+pub use birth::{Birth, Progress, Verdict};
 pub use setup::{Failure, Step};
 
 /// A program to start as a generation's process. It leads a session of its own, and outlives this process.

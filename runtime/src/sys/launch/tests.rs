@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use caps::Capability;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -70,7 +71,14 @@ fn wait_for(fd: &impl AsFd) {
 
 fn verdict(birth: &Birth) -> Verdict {
     wait_for(birth);
-    birth.verdict().expect("a verdict, as it is readable")
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match birth.progress() {
+            Progress::Decided(verdict) => return verdict,
+            Progress::Settling => assert!(Instant::now() < until, "it does not settle"),
+            Progress::Waiting => panic!("it is readable, and nothing is known"),
+        }
+    }
 }
 
 fn reap(birth: Birth) -> ExitStatus {
@@ -363,8 +371,45 @@ fn there_is_no_verdict_before_there_is_one() {
     let cgroup = Cgroup::new();
     fs::write(cgroup.path.join("cgroup.freeze"), "1").unwrap();
     let (birth, _reader) = start(&cgroup, "exit 3", Way::BornInside, |_| {});
-    assert_eq!(birth.verdict(), None);
+    assert_eq!(birth.progress(), Progress::Waiting);
     fs::write(cgroup.path.join("cgroup.freeze"), "0").unwrap();
     assert_eq!(verdict(&birth), Verdict::Executed);
     assert_eq!(reap(birth), ExitStatus::Code(3));
+}
+
+/// A child that lives without a program and holds nothing of the report, as in the middle of an execve or of its end.
+/// It executes `program` once it is told to, and ends if that is none.
+fn closed_before_its_program(program: &CStr) -> (Birth, io::PipeWriter) {
+    let (report, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
+    drop(writer);
+    let (gate, go) = io::pipe().unwrap();
+    let args = [program.as_ptr(), ptr::null()];
+    // SAFETY: the child keeps to calls that are safe there, on what lives in its copy of this memory, and never returns.
+    let child = unsafe {
+        let child = child::fork().unwrap();
+        if child.is_none() {
+            let mut byte = 0_u8;
+            libc::close(go.as_raw_fd());
+            libc::read(gate.as_raw_fd(), (&raw mut byte).cast(), 1);
+            libc::execv(args[0], args.as_ptr());
+            libc::_exit(1);
+        }
+        child
+    };
+    let (pid, pidfd) = child.expect("this is the parent");
+    (Birth::new(pid, pidfd, report), go)
+}
+
+#[test]
+fn g5_what_closes_its_descriptors_before_it_has_executed_is_waited_for() {
+    for (program, wanted, status) in
+        [(c"/bin/true", Verdict::Executed, 0), (c"/does/not/exist", Verdict::KilledBefore, 1)]
+    {
+        let (birth, go) = closed_before_its_program(program);
+        wait_for(&birth);
+        assert_eq!(birth.progress(), Progress::Settling);
+        drop(go);
+        assert_eq!(verdict(&birth), wanted);
+        assert_eq!(reap(birth), ExitStatus::Code(status));
+    }
 }
